@@ -1,0 +1,58 @@
+"""`python -m oneshot_fl`: compose the configuration, check it, run the pipeline.
+
+Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from oneshot_fl.config import check, config_dir, explain
+from oneshot_fl.errors import OneshotError
+
+
+def main() -> None:
+    """The console script: Hydra's command line with our exit codes."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
+    try:
+        _hydra_main()
+    except OneshotError:
+        sys.exit(2)  # the line was printed when it happened
+    except (HydraException, OmegaConfBaseException) as error:
+        _complain(explain(error))
+        sys.exit(2)
+
+
+@hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")
+def _hydra_main(cfg: DictConfig) -> float | None:
+    """One job; returns the server's accuracy for sweepers that optimise."""
+    single = HydraConfig.get().mode == RunMode.RUN
+    try:
+        return _job(cfg, Path(HydraConfig.get().runtime.output_dir))
+    except OneshotError as error:
+        _complain(str(error))
+        if single:
+            sys.exit(2)
+        raise  # the other jobs of a sweep go on
+
+
+def _job(cfg: DictConfig, folder: Path) -> float:
+    check(cfg)
+    from oneshot_fl.pipeline import run  # noqa: PLC0415  (torch loads only after the checks have passed)
+
+    return run(cfg, folder)["server"]["accuracy_last"]
+
+
+def _complain(line: str) -> None:
+    print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Data sets, partitions and batches, all as tensors in memory."""

@@ -1,0 +1,38 @@
+"""Batches by indexing tensors that already live on the device: no files, no worker processes."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.data.dataset import DataSpec
+
+
+def index_batches(count: int, batch_size: int, rng: torch.Generator | None = None) -> list[Tensor]:
+    """Split `range(count)` into batches of `batch_size`, shuffled where `rng` is given.
+
+    A last batch of one sample joins the batch before it, and a single sample is taken twice, because batch
+    normalisation cannot train on one value a channel.
+    """
+    order = torch.arange(count) if rng is None else torch.randperm(count, generator=rng)
+    batches = list(order.split(batch_size))
+    if rng is None or not batches or len(batches[-1]) > 1:
+        return batches
+    if len(batches) == 1 or batch_size == 1:
+        return [batch.repeat(2) if len(batch) == 1 else batch for batch in batches]
+    return [*batches[:-2], torch.cat(batches[-2:])]
+
+
+class ImageBatches:
+    """An iterable over normalised images `[b, C, H, W]` and labels `[b]`; shuffled anew each time if `rng` is given."""
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, *, spec: DataSpec, batch_size: int, rng: torch.Generator | None = None
+    ) -> None:
+        self.images, self.labels, self.spec = images, labels, spec
+        self.batch_size, self.rng = batch_size, rng
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in index_batches(len(self.labels), self.batch_size, self.rng):
+            index = batch.to(self.labels.device)
+            yield self.spec.to_input(self.images[index]), self.labels[index]

@@ -1,0 +1,87 @@
+"""What a data set is: uint8 images and labels in memory, and the spec that models are built from."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Everything that models and generators need to know about a data set.
+
+    `mean` and `std` (one number a channel, in units of [0, 1] pixels) define the space in which models see images.
+    """
+
+    channels: int
+    size: int
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def _channelwise(self, values: tuple[float, ...], like: Tensor) -> Tensor:
+        return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, self.channels, 1, 1)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Pixels in [0, 1], `[b, C, H, W]`, to the space that models see."""
+        return (pixels - self._channelwise(self.mean, pixels)) / self._channelwise(self.std, pixels)
+
+    def to_input(self, images: Tensor) -> Tensor:
+        """Images as uint8, `[b, C, H, W]`, to the space that models see."""
+        return self.normalise(images.float() / 255)
+
+    def to_pixels(self, inputs: Tensor) -> Tensor:
+        """The inverse of `normalise`, clipped to [0, 1]."""
+        return (
+            inputs * self._channelwise(self.std, inputs) + self._channelwise(self.mean, inputs)
+        ).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory: images uint8 `[n, C, H, W]`, labels int64 `[n]`."""
+
+    name: str
+    spec: DataSpec
+    class_names: tuple[str, ...]
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def to(self, device: torch.device) -> "Dataset":
+        """The same data set with its tensors on `device`."""
+        names = ("train_images", "train_labels", "test_images", "test_labels")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over spec, images and labels: the data set's part of every artifact's key."""
+        digest = hashlib.sha256(repr(self.spec).encode())
+        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+            digest.update(repr(tuple(tensor.shape)).encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+
+def make_dataset(
+    *,
+    name: str,
+    train: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+    class_names: tuple[str, ...],
+    mean: list[float],
+    std: list[float],
+) -> Dataset:
+    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one a channel."""
+    channels, size = train[0].shape[1], train[0].shape[2]
+    spec = DataSpec(
+        channels=channels,
+        size=size,
+        classes=len(class_names),
+        mean=tuple(mean) * (channels if len(mean) == 1 else 1),
+        std=tuple(std) * (channels if len(std) == 1 else 1),
+    )
+    return Dataset(name, spec, class_names, train[0], train[1].long(), test[0], test[1].long())

@@ -1,0 +1,197 @@
+"""Partitions: labels `[n]` -> one sorted index array a client; disjoint, covering, seeded and bounded.
+
+"Dir(alpha)" means three things in the papers, so every split has a name of its own (README, "Partitions").
+"""
+
+import hashlib
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oneshot_fl.errors import OneshotError
+
+Labels = NDArray[np.int64]
+Indices = list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A named split of the training set; `indices[k]` are the samples of client k."""
+
+    name: str
+    indices: Indices
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of samples a client, `[m]`."""
+        return [len(index) for index in self.indices]
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 over the index lists (little-endian int64, each behind its length)."""
+        digest = hashlib.sha256()
+        for index in self.indices:
+            digest.update(np.int64(len(index)).astype("<i8").tobytes())
+            digest.update(index.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no sample belongs to two clients."""
+        everything = np.concatenate(self.indices)
+        return len(np.unique(everything)) == len(everything)
+
+    def class_counts(self, labels: Labels, classes: int) -> NDArray[np.int64]:
+        """Samples of every class at every client, `[m, c]`."""
+        return np.stack([np.bincount(labels[index], minlength=classes) for index in self.indices])
+
+
+def iid(labels: Labels, *, clients: int, seed: int) -> Indices:
+    """A random split into parts that differ by at most one sample."""
+    _check_enough(labels, clients)
+    return _sorted(np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients))
+
+
+def dirichlet(
+    labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int
+) -> Indices:
+    """Each class is dealt to the clients by Dir(alpha), with a size cap (NIID-Bench; FedHydra, DENSE).
+
+    A client that already holds n/m samples gets nothing more of the following classes. The whole draw is repeated
+    until every client has `min_samples`.
+
+    Raises:
+        OneshotError: after `retries` draws some client still had too few samples.
+    """
+    _check_enough(labels, clients * max(1, min_samples))
+    rng = np.random.default_rng(seed)
+    class_sizes = np.bincount(labels)
+    for _ in range(retries):
+        counts = _capped_dirichlet_counts(class_sizes, clients, alpha, rng)
+        if counts.sum(axis=0).min() >= min_samples:
+            return _deal(labels, counts, rng)
+    raise OneshotError(
+        f"partition.alpha={alpha}: {retries} Dirichlet draws left some of the {clients} clients with fewer than "
+        f"{min_samples} samples; raise partition.alpha, or lower partition.clients or partition.min_samples"
+    )
+
+
+def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: int) -> Indices:
+    """Clients of equal size, each with its own class prior drawn from Dir(alpha) (Co-Boosting's code, sigma=0).
+
+    Where a class is used up, the priors are renormalised over what is left, so that the draw always ends.
+    """
+    return lognormal(labels, clients=clients, alpha=alpha, sigma=0.0, seed=seed)
+
+
+def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None, seed: int) -> Indices:
+    """Client sizes from a log-normal law, class priors from Dir(alpha) (Co-Boosting, Table 4).
+
+    `alpha=None` gives every client the same class mix. `sigma=0` gives clients of equal size.
+    """
+    _check_enough(labels, clients)
+    rng = np.random.default_rng(seed)
+    sizes = _proportional(rng.lognormal(0.0, sigma, clients), len(labels))
+    class_sizes = np.bincount(labels)
+    if alpha is None:
+        priors = np.tile(class_sizes / len(labels), (clients, 1))
+    else:
+        priors = rng.dirichlet(np.full(len(class_sizes), alpha), clients)
+    return _deal(labels, _fill(sizes, priors, class_sizes, rng), rng)
+
+
+def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int) -> Indices:
+    """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
+
+    Classes are shuffled once and dealt in turn, so that no class has over one holder more than another.
+
+    Raises:
+        OneshotError: more classes a client than there are, or too few in all to cover every class.
+    """
+    total = int(labels.max()) + 1
+    if classes > total or classes * clients < total:
+        raise OneshotError(
+            f"partition.classes={classes}: {clients} clients with {classes} classes each cannot cover {total} "
+            f"classes; choose between {-(-total // clients)} and {total}, or another partition.clients"
+        )
+    rng = np.random.default_rng(seed)
+    dealt = np.resize(rng.permutation(total), classes * clients).reshape(clients, classes)
+    counts = np.zeros((total, clients), dtype=np.int64)
+    for label, size in enumerate(np.bincount(labels)):
+        holders = np.flatnonzero((dealt == label).any(axis=1))
+        counts[label, holders] = [len(part) for part in np.array_split(np.arange(size), len(holders))]
+    return _deal(labels, counts, rng)
+
+
+def _check_enough(labels: Labels, needed: int) -> None:
+    if len(labels) < needed:
+        raise OneshotError(
+            f"partition.clients: the training set has {len(labels)} samples, this split needs at least {needed}; "
+            "lower partition.clients"
+        )
+
+
+def _capped_dirichlet_counts(
+    class_sizes: NDArray[np.int64], clients: int, alpha: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    counts = np.zeros((len(class_sizes), clients), dtype=np.int64)
+    cap = class_sizes.sum() / clients
+    for label, size in enumerate(class_sizes):
+        open_clients = counts.sum(axis=0) < cap
+        share = rng.dirichlet(np.full(clients, alpha)) * open_clients
+        share = share / share.sum() if share.sum() > 0 else open_clients / open_clients.sum()
+        counts[label] = np.diff(np.floor(np.cumsum(share) * size + 1e-9).astype(np.int64), prepend=0)
+        counts[label, -1] += size - counts[label].sum()
+    return counts
+
+
+def _proportional(weights: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """Integers of the given total, each at least 1, as proportional to `weights` as rounding allows."""
+    sizes = 1 + np.floor(weights / weights.sum() * (total - len(weights))).astype(np.int64)
+    sizes[np.argsort(-weights)[: total - sizes.sum()]] += 1
+    return sizes
+
+
+def _fill(
+    sizes: NDArray[np.int64],
+    priors: NDArray[np.float64],
+    class_sizes: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Counts `[c, m]`: clients draw one class at a time, in random order, from their prior over what is left."""
+    left = class_sizes.copy()
+    counts = np.zeros((len(class_sizes), len(sizes)), dtype=np.int64)
+    cumulative = _cumulative(priors, left)
+    uniform = rng.random(sizes.sum())
+    for draw, client in zip(uniform.tolist(), rng.permutation(np.repeat(np.arange(len(sizes)), sizes)), strict=True):
+        label = bisect_right(cumulative[client], draw * cumulative[client][-1])
+        counts[label, client] += 1
+        left[label] -= 1
+        if left[label] == 0 and left.any():
+            cumulative = _cumulative(priors, left)
+    return counts
+
+
+def _cumulative(priors: NDArray[np.float64], left: NDArray[np.int64]) -> list[list[float]]:
+    """Each client's cumulative prior over the classes that are left; their sizes where no prior mass remains."""
+    open_mass = priors * (left > 0)
+    exhausted = open_mass.sum(axis=1) < np.finfo(np.float64).tiny
+    open_mass[exhausted] = left
+    open_mass /= open_mass.sum(axis=1, keepdims=True)
+    return np.cumsum(open_mass, axis=1).tolist()
+
+
+def _deal(labels: Labels, counts: NDArray[np.int64], rng: np.random.Generator) -> Indices:
+    """Shuffle every class and cut it by `counts[c, m]`."""
+    per_client: list[list[NDArray[np.int64]]] = [[] for _ in range(counts.shape[1])]
+    for label, row in enumerate(counts):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        for client, part in enumerate(np.split(members, np.cumsum(row)[:-1])):
+            per_client[client].append(part)
+    return _sorted([np.concatenate(parts) for parts in per_client])
+
+
+def _sorted(indices: Indices) -> Indices:
+    return [np.sort(index) for index in indices]

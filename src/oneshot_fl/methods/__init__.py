@@ -1,0 +1,1 @@
+"""Paper cards: citation, equations -> part -> config key, deviations, and the parts that only that paper has."""

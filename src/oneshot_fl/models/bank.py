@@ -1,0 +1,143 @@
+"""The client bank: m frozen clients behind one call, computing no more than was asked for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Mode = Literal["auto", "loop", "stacked"]
+Moments = tuple[Tensor, Tensor]
+"""Mean and biased variance of a batch at one layer, each `[channels]`."""
+
+
+class LayerStatistics(NamedTuple):
+    """One batch normalisation layer of one client: what the batch has there, what training had; each `[channels]`."""
+
+    batch_mean: Tensor
+    batch_var: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
+
+class Replies(NamedTuple):
+    """The clients' answers to one batch."""
+
+    logits: Tensor
+    """`[m, b, c]`"""
+    statistics: list[list[LayerStatistics]]
+    """One list a client with one entry a batch normalisation layer; empty lists unless asked for."""
+
+
+class ClientBank(nn.Module):
+    """m clients, frozen and in evaluation mode; gradients flow to the images only.
+
+    Args:
+        models: the uploaded classifiers.
+        mode: `loop` calls one client after the other; `stacked` runs clients of one architecture as one
+            `torch.func`-stacked model; `auto` stacks on an accelerator, where launches dominate, and loops on a CPU,
+            where the loop is faster, and always loops over different architectures.
+    """
+
+    def __init__(self, models: list[nn.Module], *, mode: Mode = "auto") -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models).requires_grad_(False).eval()
+        self.mode = mode
+        self._stack: tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]] | None = None
+
+    def train(self, mode: bool = True) -> "ClientBank":
+        """Clients stay in evaluation mode whatever the module that holds the bank does."""
+        return super().train(False)
+
+    @property
+    def same_architecture(self) -> bool:
+        """Whether all clients have the same modules and the same tensor shapes."""
+        return len({architecture(model) for model in self.models}) == 1
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether at least one client has a batch normalisation layer."""
+        return any(_norm_layers(model) for model in self.models)
+
+    def forward(self, x: Tensor, *, statistics: bool = False) -> Replies:
+        """Logits of every client on `x` `[b, C, H, W]`, and batch normalisation statistics where asked for."""
+        if self._stacks_on(x.device):
+            return self._forward_stacked(x, statistics)
+        return self._forward_loop(x, statistics)
+
+    def _stacks_on(self, device: torch.device) -> bool:
+        if self.mode == "auto":
+            return device.type != "cpu" and self.same_architecture
+        return self.mode == "stacked"
+
+    def _forward_loop(self, x: Tensor, statistics: bool) -> Replies:
+        logits, collected = [], []
+        for model in self.models:
+            layers = _norm_layers(model) if statistics else []
+            with _captured(layers) as moments:
+                logits.append(model(x))
+            collected.append([_statistics(moments[i], layers[i]) for i in sorted(moments)])
+        return Replies(torch.stack(logits), collected)
+
+    def _forward_stacked(self, x: Tensor, statistics: bool) -> Replies:
+        base, parameters, buffers = self._stacked()
+
+        def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments]]:
+            with _captured(_norm_layers(base) if statistics else []) as moments:
+                return functional_call(base, (params, bufs), (x,)), dict(moments)
+
+        logits, moments = torch.func.vmap(one)(parameters, buffers)
+        collected = [
+            [_statistics((moments[i][0][k], moments[i][1][k]), _norm_layers(model)[i]) for i in sorted(moments)]
+            for k, model in enumerate(self.models)
+        ]
+        return Replies(logits, collected)
+
+    def _stacked(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
+        if self._stack is None:
+            parameters, buffers = stack_module_state(list(self.models))
+            frozen = {name: value.detach() for name, value in parameters.items()}
+            self._stack = deepcopy(self.models[0]).to("meta"), frozen, buffers
+        return self._stack
+
+
+def architecture(model: nn.Module) -> str:
+    """A text that is equal for two models exactly if they have the same modules, tensor names and shapes."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    return f"{model}{shapes}"
+
+
+def _norm_layers(model: nn.Module) -> list[_BatchNorm]:
+    return [
+        module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None
+    ]
+
+
+@contextmanager
+def _captured(layers: list[_BatchNorm]) -> Iterator[dict[int, Moments]]:
+    """Collect the moments of what enters each layer that is reached, by its position in `layers`."""
+    moments: dict[int, Moments] = {}
+
+    def hook(position: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def keep(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            reduced = [dim for dim in range(args[0].ndim) if dim != 1]
+            moments[position] = args[0].mean(reduced), args[0].var(reduced, correction=0)
+
+        return keep
+
+    handles = [layer.register_forward_pre_hook(hook(position)) for position, layer in enumerate(layers)]
+    try:
+        yield moments
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _statistics(moments: Moments, layer: _BatchNorm) -> LayerStatistics:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return LayerStatistics(*moments, layer.running_mean, layer.running_var)

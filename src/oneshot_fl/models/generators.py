@@ -1,0 +1,67 @@
+"""Image generators: noise `[b, nz]` -> images `[b, C, H, W]` in the space that models see."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+
+
+class ConvGenerator(nn.Module):
+    """The generator of DENSE's and Co-Boosting's codes (2,328,899 parameters at 3x32x32 and width 64).
+
+    FC -> BN -> two (nearest upsampling x2, 3x3 convolution, BN, LeakyReLU 0.2) -> 3x3 convolution -> sigmoid, then the
+    data set's normalisation. Batch normalisation always uses the batch: the generator is only ever trained.
+    Sides that are no multiple of 4 are made one step larger and cropped.
+
+    Args:
+        spec: of the images to make.
+        noise: length nz of the noise vector.
+        width: channels of the last hidden convolution; the first ones have twice as many.
+    """
+
+    def __init__(self, spec: DataSpec, *, noise: int, width: int) -> None:
+        super().__init__()
+        self.spec, self.noise = spec, noise
+        self.base = math.ceil(spec.size / 4)
+        wide = 2 * width
+        self.project = nn.Linear(noise, wide * self.base**2)
+        self.decode = nn.Sequential(
+            _norm(wide),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(wide, wide, 3, padding=1, bias=False),
+            _norm(wide),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(wide, width, 3, padding=1, bias=False),
+            _norm(width),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Conv2d(width, spec.channels, 3, padding=1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        """`z` `[b, nz]` -> images `[b, C, size, size]`, normalised."""
+        maps = self.project(z).view(len(z), -1, self.base, self.base)
+        pixels = self.decode(maps)[:, :, : self.spec.size, : self.spec.size]
+        return self.spec.normalise(pixels)
+
+    def sample_noise(self, count: int, rng: torch.Generator) -> Tensor:
+        """Standard normal noise `[count, nz]`, drawn on the CPU and moved to the generator's device."""
+        return torch.randn(count, self.noise, generator=rng).to(self.project.weight.device)
+
+    @torch.no_grad()
+    def reset(self, rng: torch.Generator) -> None:
+        """The reference codes' initialisation: weights N(0, 0.02), BN weights N(1, 0.02), biases 0."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d):
+                mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
+                fresh = torch.empty(module.weight.shape).normal_(mean, 0.02, generator=rng)
+                module.weight.copy_(fresh)
+                if module.bias is not None:
+                    module.bias.zero_()
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, track_running_stats=False)

@@ -1,0 +1,64 @@
+"""How m clients speak with one voice: `ensemble(P, y)`, `[m, b, c]` and `[b]` -> logits `[b, c]`."""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import Ensemble
+
+
+class LogitAverage(nn.Module):
+    """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, uploads: Uploads) -> None:
+        super().__init__()
+
+    def forward(self, P: Tensor, y: Tensor) -> Tensor:
+        """The label is not used."""
+        return P.mean(dim=0)
+
+
+class SizeWeighted(nn.Module):
+    """Logits weighted by the clients' numbers of samples."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    weights: Tensor
+
+    def __init__(self, uploads: Uploads) -> None:
+        super().__init__()
+        sizes = torch.tensor(uploads.sizes, dtype=torch.float32)
+        self.register_buffer("weights", sizes / sizes.sum())
+
+    def forward(self, P: Tensor, y: Tensor) -> Tensor:
+        """The label is not used."""
+        return torch.einsum("m,mbc->bc", self.weights, P)
+
+
+class ProbabilityAverage(nn.Module):
+    """The logarithm of the mean of the clients' softmax probabilities."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, uploads: Uploads) -> None:
+        super().__init__()
+
+    def forward(self, P: Tensor, y: Tensor) -> Tensor:
+        """The label is not used."""
+        return torch.logsumexp(F.log_softmax(P, dim=2), dim=0) - math.log(len(P))
+
+
+def label_free(ensemble: Ensemble, P: Tensor) -> Tensor:
+    """Scores `[b, c]` where no label is known (test images): class j's score is its logit under the hypothesis y = j.
+
+    An ensemble that ignores the label gives its logits back unchanged. The papers do not say how an ensemble that
+    depends on the label is tested; this is our reading.
+    """
+    _, batch, classes = P.shape
+    scores = [ensemble(P, torch.full((batch,), j, device=P.device))[:, j] for j in range(classes)]
+    return torch.stack(scores, dim=1)

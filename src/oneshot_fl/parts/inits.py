@@ -1,0 +1,41 @@
+"""How the student begins."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.parts.uploads import Uploads
+
+
+class Fresh:
+    """The student as it was built, with its own random weights."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+        """The student itself."""
+        return student
+
+
+class Average:
+    """The clients' weights and buffers averaged by numbers of samples (McMahan et al. 2017, Alg. 1).
+
+    Integer buffers (a count of batches) are the first client's: no layer computes with them.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"same_architecture"})
+
+    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+        """The student with the average loaded; all models must have the student's tensor names and shapes."""
+        states = [model.state_dict() for model in uploads.models]
+        weights = torch.tensor(uploads.sizes, dtype=torch.float64) / sum(uploads.sizes)
+        student.load_state_dict({name: _mean([state[name] for state in states], weights) for name in states[0]})
+        return student
+
+
+def _mean(tensors: list[Tensor], weights: Tensor) -> Tensor:
+    if not tensors[0].is_floating_point():
+        return tensors[0]
+    stacked = torch.stack(tensors).double()
+    return torch.einsum("m,m...->...", weights.to(stacked.device), stacked).to(tensors[0].dtype)

@@ -1,0 +1,113 @@
+"""Named, weighted loss terms: each maps a `View` to a scalar and declares what it needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oneshot_fl.parts.view import View
+
+
+class Term(Protocol):
+    """A loss term; one with weight 0 is never computed."""
+
+    weight: float
+    needs: ClassVar[frozenset[str]]
+
+    def __call__(self, view: View) -> Tensor:
+        """A scalar, before weighting."""
+
+
+class Objective:
+    """The weighted sum of named terms."""
+
+    def __init__(self, terms: Mapping[str, Term]) -> None:
+        self.terms = {name: term for name, term in terms.items() if term.weight != 0}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Everything that the terms with a weight need."""
+        return frozenset().union(*(term.needs for term in self.terms.values()))
+
+    def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total, and every term's own unweighted, detached value."""
+        values = {name: term(view) for name, term in self.terms.items()}
+        total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
+        return total, {name: value.detach() for name, value in values.items()}
+
+
+def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)) a sample: logits `[b, c]` -> `[b]`."""
+    target = F.log_softmax(teacher / temperature, dim=1)
+    guess = F.log_softmax(student / temperature, dim=1)
+    return F.kl_div(guess, target, reduction="none", log_target=True).sum(dim=1) * temperature**2
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """CE(P, y): the ensemble should see the label that the image was made for (FedHydra Eq. 13; DENSE)."""
+
+    weight: float
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        return F.cross_entropy(view.teacher, view.y)
+
+
+@dataclass(frozen=True)
+class BatchNormStatistics:
+    """1/m sum_k sum_l (|mu_l - mu_kl| + |var_l - var_kl|), Euclidean norms (FedHydra Eq. 14; DENSE).
+
+    mu_l and var_l are the synthetic batch's at the input of layer l *of client k*; mu_kl and var_kl are that layer's
+    running statistics. A client without batch normalisation adds nothing.
+    """
+
+    weight: float
+    needs: ClassVar[frozenset[str]] = frozenset({"statistics"})
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over clients, sum over their layers."""
+        distances = [
+            torch.linalg.vector_norm(layer.batch_mean - layer.running_mean)
+            + torch.linalg.vector_norm(layer.batch_var - layer.running_var)
+            for client in view.statistics
+            for layer in client
+        ]
+        return torch.stack([view.x.new_zeros(()), *distances]).sum() / len(view.statistics)
+
+
+@dataclass(frozen=True)
+class Adversarial:
+    """-KL(P || student): images on which teacher and student differ (FedHydra Eq. 15).
+
+    With `only_disagreement` only samples whose most likely classes differ count, divided by the whole batch (DENSE).
+    """
+
+    weight: float
+    temperature: float
+    only_disagreement: bool
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        divergence = kl_divergence(view.teacher, view.student, self.temperature)
+        if self.only_disagreement:
+            divergence = divergence * (view.teacher.argmax(1) != view.student.argmax(1))
+        return -divergence.mean()
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """T^2 KL(P || student) (FedHydra Eq. 17 with T=1; DENSE with its temperature)."""
+
+    weight: float
+    temperature: float
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        return kl_divergence(view.teacher, view.student, self.temperature).mean()

@@ -1,0 +1,51 @@
+"""What a loss term may look at; everything is computed on first use and only then."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from torch import Tensor, nn
+
+from oneshot_fl.models.bank import ClientBank, LayerStatistics, Replies
+
+Ensemble = Callable[[Tensor, Tensor], Tensor]
+"""`ensemble(P, y)`: client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
+
+
+class View:
+    """One batch `x` `[b, C, H, W]` with target labels `y` `[b]`, as the teacher and the student see it."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        student: nn.Module,
+        bank: ClientBank,
+        ensemble: Ensemble,
+        needs: frozenset[str] = frozenset(),
+        teacher: Tensor | None = None,
+    ) -> None:
+        self.x, self.y = x, y
+        self._student, self._bank, self._ensemble, self._needs = student, bank, ensemble, needs
+        if teacher is not None:
+            self.teacher = teacher
+
+    @cached_property
+    def replies(self) -> Replies:
+        """The clients' answers, with batch normalisation statistics if some term needs them."""
+        return self._bank(self.x, statistics="statistics" in self._needs)
+
+    @cached_property
+    def teacher(self) -> Tensor:
+        """The ensemble's logits P, `[b, c]`."""
+        return self._ensemble(self.replies.logits, self.y)
+
+    @cached_property
+    def student(self) -> Tensor:
+        """The student's logits, `[b, c]`."""
+        return self._student(self.x)
+
+    @property
+    def statistics(self) -> list[list[LayerStatistics]]:
+        """Batch normalisation statistics a client and layer; a term that reads them declares `statistics`."""
+        return self.replies.statistics

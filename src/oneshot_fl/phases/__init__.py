@@ -1,0 +1,1 @@
+"""The phases of a run, each a LightningModule: the only code that knows Lightning."""

@@ -1,0 +1,97 @@
+"""Resume after a kill: the state of a distillation after its last finished round."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from safetensors.torch import load_file
+
+from oneshot_fl.artifacts import save_tensors
+from oneshot_fl.parts.pools import Entry
+
+
+class RoundCheckpoint(Callback):
+    """Save a `DistillModule` after every round and restore it when training starts again.
+
+    Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
+    student, generator, optimisers, random states and history go into one file that is replaced atomically.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.folder = folder / "rounds.pt", folder
+        self.begun = time.perf_counter()
+        self.saved: dict[str, Any] | None = None
+        if self.file.exists():
+            self.saved = torch.load(self.file, weights_only=True, map_location="cpu")
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that need not be run again."""
+        return len(self.saved["history"]) if self.saved else 0
+
+    @property
+    def seconds_before(self) -> float:
+        """Seconds that the finished rounds took in earlier processes."""
+        return self.saved["seconds"] if self.saved else 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put everything back where it was; Lightning has made the optimisers by now."""
+        if self.saved is None:
+            return
+        module: Any = pl_module
+        module.student.load_state_dict(self.saved["student"])
+        module.source.load_state_dict(self.saved["source"])
+        for optimizer, state in zip(trainer.optimizers, self.saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        module.rng.set_state(self.saved["rng"])
+        module.history.extend(self.saved["history"])
+        for number in self.saved["pool"]:
+            tensors = load_file(self._batch_file(number), device=str(module.device))
+            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["teacher"]))
+        _set_global_rng(self.saved["global_rng"])
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the round that has just ended, then drop batches that the pool no longer holds."""
+        module: Any = pl_module
+        number = len(module.history)
+        pool = list(range(number - len(module.pool.entries) + 1, number + 1))
+        self._write_batch(number, module.pool.entries[-1])
+        self._write_state(
+            {
+                "student": module.student.state_dict(),
+                "source": module.source.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
+                "rng": module.rng.get_state(),
+                "global_rng": _global_rng(),
+                "history": module.history,
+                "pool": pool,
+                "seconds": self.seconds_before + time.perf_counter() - self.begun,
+            }
+        )
+        self._batch_file(pool[0] - 1).unlink(missing_ok=True)
+
+    def _batch_file(self, number: int) -> Path:
+        return self.folder / f"batch-{number:06d}.safetensors"
+
+    def _write_batch(self, number: int, entry: Entry) -> None:
+        temporary = self.folder / "batch.new"
+        save_tensors(entry._asdict(), temporary)
+        os.replace(temporary, self._batch_file(number))
+
+    def _write_state(self, state: dict[str, Any]) -> None:
+        temporary = self.file.with_suffix(".new")
+        torch.save(state, temporary)
+        os.replace(temporary, self.file)
+
+
+def _global_rng() -> list[torch.Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
+
+
+def _set_global_rng(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(states[1:])

@@ -1,0 +1,135 @@
+"""Phase 1, local training: one LightningModule a client, one artifact a client."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.artifacts import Artifact, fingerprint, load_model
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.partition import Partition
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
+from oneshot_fl.seeds import seeded, torch_generator
+
+REVISION = 1  # raise it when a change here makes other numbers from the same configuration
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """One client before training: the name and settings of its model, and how to build it."""
+
+    name: str
+    model_settings: Mapping[str, Any]
+    build: Callable[[], nn.Module]
+
+    def initial_model(self, seed: int) -> nn.Module:
+        """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks."""
+        with seeded(seed, "initial weights", self.name):
+            return self.build()
+
+
+@dataclass(frozen=True)
+class TrainedClient:
+    """One client after its upload."""
+
+    model: nn.Module
+    name: str
+    key: str
+    samples: int
+    seconds: float
+
+
+class ClientModule(LightningModule):
+    """Supervised training of one client: cross-entropy on its own samples."""
+
+    def __init__(self, model: nn.Module, optimizer: OptimizerFactory) -> None:
+        super().__init__()
+        self.model, self.optimizer = model, optimizer
+        self.step_losses: list[Tensor] = []
+        self.epoch_losses: list[float] = []
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Images `[b, C, H, W]` and labels `[b]` -> the mean cross-entropy."""
+        loss = F.cross_entropy(self.model(batch[0]), batch[1])
+        self.step_losses.append(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """One wait for the device an epoch, not one a step."""
+        self.epoch_losses.append(float(torch.stack(self.step_losses).mean()))
+        self.step_losses.clear()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The client's optimiser over all its parameters."""
+        return self.optimizer(self.model.parameters())
+
+
+def train_clients(
+    data: Dataset,
+    partition: Partition,
+    plans: list[ClientPlan],
+    *,
+    settings: Mapping[str, Any],
+    optimizer: OptimizerFactory,
+    context: Context,
+) -> list[TrainedClient]:
+    """Train the m clients one after the other; those that are in the store are only loaded.
+
+    Args:
+        settings: `epochs`, `batch_size`, `seed` and whatever else the result depends on; all of it enters the key.
+    """
+    task = context.progress.task("local training", len(plans) * settings["epochs"], "client epochs")
+    trained = []
+    for k, plan in enumerate(plans):
+        index = torch.from_numpy(partition.indices[k])
+        inputs = {
+            "revision": REVISION,
+            "data": data.fingerprint,
+            "samples": fingerprint(index.tolist()),
+            "model": dict(plan.model_settings),
+            "settings": dict(settings),
+            "client": k,
+        }
+
+        def train(_work: Any, k: int = k, plan: ClientPlan = plan, index: Tensor = index) -> Artifact:
+            module = ClientModule(plan.initial_model(settings["seed"]), optimizer)
+            advance = EpochEnd(lambda _: task.advance(f"client {k + 1} of {len(plans)}"))
+            _fit(module, _batches(data, index, settings, k), settings, k, advance, context)
+            return Artifact(module.model.state_dict(), {"losses": module.epoch_losses})
+
+        artifact = context.store.get_or_make("clients", inputs, train)
+        source = f"client {k} ({context.store.root}/clients/{artifact.key})"
+        model = load_model(plan.build(), artifact.tensors, source)
+        trained.append(TrainedClient(model, plan.name, artifact.key, len(index), artifact.seconds))
+        for epoch, loss in enumerate(artifact.facts["losses"]):
+            context.log.log({f"clients/{k:02d}/loss": loss}, epoch)
+        task.reach((k + 1) * settings["epochs"])
+    task.finish()
+    return trained
+
+
+def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], k: int) -> ImageBatches:
+    index = index.to(data.train_labels.device)
+    return ImageBatches(
+        data.train_images[index],
+        data.train_labels[index],
+        spec=data.spec,
+        batch_size=settings["batch_size"],
+        rng=torch_generator(settings["seed"], "client batches", k),
+    )
+
+
+def _fit(
+    module: ClientModule, batches: ImageBatches, settings: Mapping[str, Any], k: int, advance: EpochEnd, context: Context
+) -> None:
+    if settings["epochs"] == 0:
+        return
+    trainer = make_trainer(context.trainer, epochs=settings["epochs"], callbacks=[advance])
+    with seeded(settings["seed"], "client training", k):
+        trainer.fit(module, train_dataloaders=batches)

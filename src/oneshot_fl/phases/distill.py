@@ -1,0 +1,255 @@
+"""Phase 3, distillation: the one loop that serves every method.
+
+    student = init(clients)
+    for round in range(T_g):
+        x, y = source.make(objective)           # T_G generator steps
+        pool.add(x, y, teacher)
+        for batch in pool: step(student objective)
+
+One Lightning epoch is one round, so the round is the axis of everything that is logged.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from oneshot_fl.artifacts import Artifact, load_model
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import DataSpec, Dataset
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.parts.terms import Objective
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import Ensemble, View
+from oneshot_fl.phases.checkpoint import RoundCheckpoint
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
+from oneshot_fl.seeds import seeded, torch_generator
+
+SYNTHETIC = ("synthetic.images", "synthetic.labels")
+REVISION = 1  # raise it when a change here makes other numbers from the same configuration
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The slots of a method that generates and distils."""
+
+    ensemble: Ensemble
+    source: GeneratorSource
+    objective: Objective
+    pool: Pool
+    student: Objective
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, built: how the student begins, and the loop that improves it, if there is one."""
+
+    init: Callable[[nn.Module, Uploads], nn.Module]
+    loop: Loop | None
+
+
+class DistillModule(LightningModule):
+    """The server's loop over generation and distillation; `training_step` is one round.
+
+    Args:
+        settings: `batch_size`, `rounds`, `seed`.
+        optimizers: of the `generator` and of the `student`.
+    """
+
+    automatic_optimization = False
+
+    def __init__(
+        self,
+        student: nn.Module,
+        bank: ClientBank,
+        loop: Loop,
+        *,
+        classes: int,
+        settings: Mapping[str, Any],
+        optimizers: Mapping[str, OptimizerFactory],
+    ) -> None:
+        super().__init__()
+        self.student, self.bank = student, bank
+        self.ensemble, self.source, self.pool = loop.ensemble, loop.source, loop.pool
+        self.objectives = {"generator": loop.objective, "student": loop.student}
+        self.settings, self.factories = settings, optimizers
+        self.rng = torch_generator(settings["seed"], "distill")
+        self.source.generator.reset(self.rng)
+        self.history: list[dict[str, Any]] = []
+        self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
+        self._terms: dict[str, list[dict[str, Tensor]]] = {"generator": [], "student": []}
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """The generator's and the student's optimiser."""
+        trained = {"generator": self.source, "student": self.student}
+        return [self.factories[who](module.parameters()) for who, module in trained.items()]
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
+        generator_optimizer, student_optimizer = self.optimizers()  # type: ignore[misc, attr-defined]
+        x, y = self._generate(generator_optimizer)
+        with torch.no_grad():
+            teacher = self.ensemble(self.bank(x).logits, y)
+        self.pool.add(Entry(x, y, teacher))
+        for entry in self.pool.batches(self.settings["batch_size"], self.rng):
+            self._minimise(self._score("student", *entry), student_optimizer)
+
+    def _generate(self, optimizer: LightningOptimizer) -> tuple[Tensor, Tensor]:
+        if self.source.reset:
+            optimizer.optimizer.state.clear()
+        with frozen(self.student):
+            return self.source.make(
+                lambda x, y: self._score("generator", x, y),
+                lambda loss: self._minimise(loss, optimizer),
+                self.rng,
+            )
+
+    def _score(self, who: str, x: Tensor, y: Tensor, teacher: Tensor | None = None) -> Tensor:
+        objective = self.objectives[who]
+        view = View(
+            x,
+            y,
+            student=self.student,
+            bank=self.bank,
+            ensemble=self.ensemble,
+            needs=objective.needs,
+            teacher=teacher,
+        )
+        total, values = objective(view)
+        self._terms[who].append(values)
+        return total
+
+    def _minimise(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Test accuracy of the student after the round; reported, never used to choose anything."""
+        self.accuracy.update(self.student(batch[0]), batch[1])
+
+    def on_validation_epoch_end(self) -> None:
+        """Close the round's row of the history; the only wait for the device in a round."""
+        row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": float(self.accuracy.compute())}
+        self.accuracy.reset()
+        for who, values in self._terms.items():
+            row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]}
+            values.clear()
+        self.history.append(row)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without weight gradients inside the block; training mode with them after it."""
+    model.eval().requires_grad_(False)
+    try:
+        yield
+    finally:
+        model.train().requires_grad_(True)
+
+
+@dataclass(frozen=True)
+class Server:
+    """The global model and how it came about."""
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    images: Tensor | None
+    """The last round's synthetic images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
+    labels: Tensor | None
+    seconds: float
+
+
+def distill(
+    data: Dataset,
+    test: ImageBatches,
+    uploads: Uploads,
+    method: Method,
+    *,
+    student: Callable[[], nn.Module],
+    inputs: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    optimizers: Mapping[str, OptimizerFactory],
+    context: Context,
+) -> Server:
+    """Turn the uploads into the global model; one artifact, resumable after every round.
+
+    Args:
+        test: the test set, for the accuracy after every round.
+        student: builds the student with its initial weights.
+        inputs: everything besides `settings` and the data that the result depends on; enters the key.
+        settings: `rounds` (T_g), `batch_size`, `bank`, `seed`.
+    """
+    rounds = settings["rounds"] if method.loop else 0
+    report = _RoundReport(context, rounds)
+
+    def make(work: Path) -> Artifact:
+        model = method.init(student(), uploads)
+        if method.loop is None or rounds == 0:
+            return Artifact(model.state_dict(), {"history": []})
+        bank = ClientBank(uploads.models, mode=settings["bank"])
+        module = DistillModule(
+            model, bank, method.loop, classes=data.spec.classes, settings=settings, optimizers=optimizers
+        )
+        seconds = _fit(module, test, rounds, RoundCheckpoint(work), report, context)
+        synthetic = _last_images(module, data.spec)
+        return Artifact(module.student.state_dict() | synthetic, {"history": module.history}, seconds=seconds)
+
+    key = {"revision": REVISION, "data": data.fingerprint, "settings": dict(settings), **inputs}
+    artifact = context.store.get_or_make("distill", key, make)
+    images, labels = (artifact.tensors.pop(name, None) for name in SYNTHETIC)
+    model = load_model(student(), artifact.tensors, f"server ({context.store.root}/distill/{artifact.key})")
+    report(artifact.facts["history"])
+    report.task.finish()
+    return Server(model, artifact.facts["history"], images, labels, artifact.seconds)
+
+
+def _fit(
+    module: DistillModule,
+    test: ImageBatches,
+    rounds: int,
+    checkpoint: RoundCheckpoint,
+    report: "_RoundReport",
+    context: Context,
+) -> float:
+    """Run the rounds that are left; the seconds that earlier processes spent on the others."""
+    if left := rounds - checkpoint.rounds_done:
+        callbacks = [checkpoint, EpochEnd(lambda module: report(module.history))]
+        trainer = make_trainer(context.trainer, epochs=left, callbacks=callbacks)
+        with seeded(module.settings["seed"], "distillation"):
+            trainer.fit(module, train_dataloaders=range(1), val_dataloaders=test)
+    return checkpoint.seconds_before
+
+
+class _RoundReport:
+    """Log every round of a history once, whether it was run now, resumed or loaded."""
+
+    def __init__(self, context: Context, rounds: int) -> None:
+        self.log, self.seen = context.log, 0
+        self.task = context.progress.task("distillation", rounds, "rounds")
+
+    def __call__(self, history: list[dict[str, Any]]) -> None:
+        for row in history[self.seen :]:
+            metrics = {"distill/accuracy": row["accuracy"]}
+            for who in ("generator", "student"):
+                metrics |= {f"distill/{who}_{name}": value for name, value in row[who].items()}
+            self.log.log(metrics, row["round"])
+            self.task.reach(row["round"], f"accuracy {row['accuracy']:.3f}")
+        self.seen = len(history)
+
+
+def _last_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
+    """The newest batch of the pool as pixels, sorted by label."""
+    entry = module.pool.entries[-1]
+    order = entry.y.argsort(stable=True)
+    return dict(zip(SYNTHETIC, (spec.to_pixels(entry.x[order]), entry.y[order]), strict=True))

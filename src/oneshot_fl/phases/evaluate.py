@@ -1,0 +1,74 @@
+"""Phase 4, evaluation: test accuracy of every client, of the ensembles themselves, and of the server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.parts.ensembles import label_free
+from oneshot_fl.parts.view import Ensemble
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import make_trainer
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Fractions of the test set."""
+
+    clients: list[float]
+    ensembles: dict[str, float]
+    server: float
+
+
+class EvaluateModule(LightningModule):
+    """One pass over the test set in which every client is asked once, whatever the number of ensembles."""
+
+    def __init__(
+        self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, Ensemble], *, classes: int
+    ) -> None:
+        super().__init__()
+        self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
+        counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
+        self.accuracies = nn.ModuleDict(
+            {name: MulticlassAccuracy(num_classes=classes, average="micro") for name in counted}
+        )
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Count the right answers of everybody on images `[b, C, H, W]`."""
+        x, y = batch
+        logits = self.bank(x).logits
+        scores = {f"client {k}": logits[k] for k in range(len(logits))}
+        scores |= {name: label_free(ensemble, logits) for name, ensemble in self.ensembles.items()}
+        scores["server"] = self.server(x)
+        for name, score in scores.items():
+            self.accuracies[name].update(score, y)
+
+    def results(self) -> Accuracies:
+        """The accuracies of everything that was counted."""
+        values: dict[str, Any] = {name: float(metric.compute()) for name, metric in self.accuracies.items()}
+        return Accuracies(
+            clients=[values[f"client {k}"] for k in range(len(self.bank.models))],
+            ensembles={name: values[name] for name in self.ensembles},
+            server=values["server"],
+        )
+
+
+def evaluate(
+    test: ImageBatches,
+    clients: list[nn.Module],
+    server: nn.Module,
+    ensembles: Mapping[str, Ensemble],
+    *,
+    context: Context,
+) -> Accuracies:
+    """Test clients, ensembles and server on one pass over `test`."""
+    module = EvaluateModule(
+        ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes
+    )
+    make_trainer(context.trainer).test(module, dataloaders=test, verbose=False)
+    return module.results()

@@ -1,0 +1,162 @@
+"""Phase 2, model stratification (FedHydra, Algorithm 2): how well each client guides a generator to each class.
+
+The algorithm trains one generator a client and class. Here the classes of a client run as one batch of
+`torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+
+from oneshot_fl.artifacts import Artifact, write_atomically
+from oneshot_fl.methods.fedhydra import guidance_capability
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.phases.clients import TrainedClient
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import OptimizerFactory, make_trainer
+from oneshot_fl.reporting.progress import Task
+from oneshot_fl.seeds import torch_generator
+
+REVISION = 1  # raise it when a change here makes other numbers from the same configuration
+
+
+class StratifyModule(LightningModule):
+    """Generators for some classes of one client, trained together; every step's loss of every class is kept.
+
+    Args:
+        client: the frozen client F_k.
+        generator: the common start theta_G of all of them.
+        classes: the target classes j, `[g]`.
+        z: the common noise, `[b, nz]`.
+    """
+
+    classes: Tensor
+    z: Tensor
+
+    def __init__(
+        self, client: nn.Module, generator: ConvGenerator, *, classes: Tensor, z: Tensor, optimizer: OptimizerFactory
+    ) -> None:
+        super().__init__()
+        self.client = client.requires_grad_(False).eval()
+        self.generator, self.optimizer = generator.requires_grad_(False), optimizer
+        self.names = [name for name, _ in generator.named_parameters()]
+        self.stacked = nn.ParameterList(
+            value.detach().expand(len(classes), *value.shape).clone() for _, value in generator.named_parameters()
+        )
+        self.register_buffer("classes", classes)
+        self.register_buffer("z", z)
+        self.losses: list[Tensor] = []
+
+    def train(self, mode: bool = True) -> "StratifyModule":
+        """The client is only asked, never trained."""
+        super().train(mode)
+        self.client.eval()
+        return self
+
+    def images(self) -> Tensor:
+        """What the generators make of the noise now, `[g, b, C, H, W]`."""
+        stacked = dict(zip(self.names, self.stacked, strict=True))
+        if len(self.classes) == 1:
+            single = {name: value[0] for name, value in stacked.items()}
+            return functional_call(self.generator, single, (self.z,)).unsqueeze(0)
+        return vmap(lambda params: functional_call(self.generator, params, (self.z,)))(stacked)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Eq. 1 for every class; the sum's gradient is each generator's own, because they share no parameter."""
+        images = self.images()
+        labels = self.classes.repeat_interleave(len(self.z))
+        losses = F.cross_entropy(self.client(images.flatten(0, 1)), labels, reduction="none")
+        per_class = losses.view(len(self.classes), -1).mean(dim=1)
+        self.losses.append(per_class.detach())
+        return per_class.sum()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """One optimiser for the stack; Adam and SGD work element by element, so it equals one a generator."""
+        return self.optimizer(self.stacked.parameters())
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """The guidance matrix U `[c, m]` (Eq. 3) with the artifacts it comes from."""
+
+    U: Tensor
+    keys: list[str]
+    seconds: float
+
+
+def stratify(
+    clients: list[TrainedClient],
+    *,
+    classes: int,
+    build_generator: Callable[[], ConvGenerator],
+    generator_settings: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    optimizer: OptimizerFactory,
+    context: Context,
+) -> Guidance:
+    """Algorithm 2 for every client; one artifact a client, resumable after every group of classes.
+
+    Args:
+        settings: `steps` (T_G), `batch_size`, `classes_at_once` (None: all), `min_loss`, `seed`.
+    """
+    task = context.progress.task("stratification", len(clients) * classes, "client classes")
+    columns = []
+    for k, client in enumerate(clients):
+        inputs = {
+            "revision": REVISION,
+            "client": client.key,
+            "classes": classes,
+            "generator": dict(generator_settings),
+            "settings": dict(settings),
+        }
+
+        def measure(work: Path, client: TrainedClient = client) -> Artifact:
+            run = partial(_measure, client.model, build_generator, settings, optimizer, context)
+            return Artifact({"u": _all_classes(run, classes, settings["classes_at_once"], work, task)}, {})
+
+        columns.append(context.store.get_or_make("stratify", inputs, measure))
+        task.reach((k + 1) * classes)
+    task.finish()
+    U = torch.stack([column.tensors["u"] for column in columns], dim=1)
+    return Guidance(U, [column.key for column in columns], sum(column.seconds for column in columns))
+
+
+def _all_classes(
+    measure: Callable[[Tensor], Tensor], classes: int, at_once: int | None, work: Path, task: Task
+) -> Tensor:
+    """u `[c]` of one client, group by group; finished groups are read from `work`."""
+    parts = []
+    for group in torch.arange(classes).split(at_once or classes):
+        done = work / f"classes-{int(group[0]):04d}.json"
+        if not done.exists():
+            write_atomically(done, json.dumps(measure(group).tolist()))
+        parts.append(torch.tensor(json.loads(done.read_text())))
+        task.reach(task.completed + len(group))
+    return torch.cat(parts)
+
+
+def _measure(
+    client: nn.Module,
+    build_generator: Callable[[], ConvGenerator],
+    settings: Mapping[str, Any],
+    optimizer: OptimizerFactory,
+    context: Context,
+    group: Tensor,
+) -> Tensor:
+    """u `[g]` of one client and one group of classes, from the weights and noise that all groups share."""
+    rng = torch_generator(settings["seed"], "stratify")
+    generator = build_generator()
+    generator.reset(rng)
+    z = generator.sample_noise(settings["batch_size"], rng)
+    module = StratifyModule(client, generator, classes=group, z=z, optimizer=optimizer)
+    make_trainer(context.trainer).fit(module, train_dataloaders=range(settings["steps"]))
+    return guidance_capability(torch.stack(module.losses), min_loss=settings["min_loss"]).cpu()

@@ -1,0 +1,45 @@
+"""One place that makes Lightning Trainers, and the callback that acts when an epoch is over."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class EpochEnd(Callback):
+    """Call `action(module)` when an epoch's training and validation are done."""
+
+    def __init__(self, action: Callable[[Any], None]) -> None:
+        self.action = action
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Lightning's hook."""
+        self.action(pl_module)
+
+
+def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
+    """A Trainer without files of its own: the store keeps results, the run log keeps metrics."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="lightning")
+    return Trainer(
+        **settings,
+        devices=1,
+        max_epochs=epochs,
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+
+
+def device_of(settings: Mapping[str, Any]) -> torch.device:
+    """The torch device that a Trainer of these settings uses."""
+    return make_trainer(settings).strategy.root_device

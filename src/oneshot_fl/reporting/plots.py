@@ -1,0 +1,105 @@
+"""Pictures of a run, drawn without a display."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
+from oneshot_fl.reporting.outcome import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ANNOTATED_CELLS = 200
+"""Heat maps up to this many cells carry their numbers."""
+
+
+def draw_all(folder: Path, outcome: Outcome) -> dict[str, Path]:
+    """Draw what the run has: partition, guidance, accuracy against rounds, synthetic images."""
+    labels = outcome.data.train_labels.cpu().numpy()
+    counts = outcome.partition.class_counts(labels, outcome.data.spec.classes)
+    figures = {"partition": partition_bubbles(counts, outcome.data.class_names)}
+    if outcome.guidance:
+        figures["guidance"] = guidance_maps(outcome.guidance.U)
+    if outcome.server.history:
+        figures["accuracy"] = accuracy_curve(outcome.server.history, outcome.accuracies.ensembles)
+    if outcome.server.images is not None and outcome.server.labels is not None:
+        figures["synthetic"] = image_grid(outcome.server.images, outcome.server.labels, outcome.data.class_names)
+    return {name: _save(figure, folder / f"{name}.png") for name, figure in figures.items()}
+
+
+def _figure(width: float, height: float) -> "tuple[Figure, Any]":
+    from matplotlib.figure import Figure  # noqa: PLC0415  (start-up time)
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: "Figure", path: Path) -> Path:
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
+    """Samples of every class at every client, `[m, c]`: the area of a bubble is the count (FedHydra, Fig. 9)."""
+    clients, classes = counts.shape
+    figure, axes = _figure(2 + 0.45 * classes, 1.5 + 0.45 * clients)
+    k, j = np.nonzero(counts)
+    axes.scatter(j, k, s=500 * counts[k, j] / counts.max(), alpha=0.7)
+    axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
+    axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+    axes.set_yticks(range(clients))
+    axes.grid(alpha=0.2)
+    return figure
+
+
+def guidance_maps(U: Tensor) -> "Figure":
+    """U_r and U_c of a guidance matrix `[c, m]`, drawn client by class (FedHydra, Fig. 5b)."""
+    classes, clients = U.shape
+    from matplotlib.figure import Figure  # noqa: PLC0415  (start-up time)
+
+    figure = Figure(figsize=(3 + 0.9 * classes, 1.5 + 0.4 * clients), layout="constrained")
+    for axes, weights, name in zip(
+        figure.subplots(1, 2), (normalised_rows(U), normalised_columns(U)), ("$U_r$", "$U_c$"), strict=True
+    ):
+        _heat_map(axes, weights.T.numpy(), name)
+    return figure
+
+
+def _heat_map(axes: "Axes", values: np.ndarray, title: str) -> None:
+    axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axes.set(title=title, xlabel="class", ylabel="client", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
+    if values.size <= ANNOTATED_CELLS:
+        for (k, j), value in np.ndenumerate(values):
+            axes.text(j, k, f"{value:.2f}", ha="center", va="center", fontsize=7, color="k" if value > 0.6 else "w")
+
+
+def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -> "Figure":
+    """The server's test accuracy against rounds, with the ensembles as lines (FedHydra, Figs. 3, 4, 6)."""
+    figure, axes = _figure(6, 4)
+    axes.plot([row["round"] for row in history], [row["accuracy"] for row in history], marker=".", label="server")
+    for number, (name, accuracy) in enumerate(ensembles.items(), start=1):
+        axes.axhline(accuracy, color=f"C{number}", linestyle="--", linewidth=1, label=f"ensemble: {name}")
+    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes.grid(alpha=0.2)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 12) -> "Figure":
+    """One row a class of synthetic images `[n, C, H, W]` in [0, 1], at most `columns` of them."""
+    present = labels.unique().tolist()[:20]
+    figure, axes = _figure(0.6 * columns + 0.8, 0.6 * len(present) + 0.2)
+    size = images.shape[-1] + 1
+    canvas = np.ones((len(present) * size, columns * size, 3))
+    for row, label in enumerate(present):
+        for column, image in enumerate(images[labels == label][:columns]):
+            top, left = row * size, column * size
+            canvas[top : top + size - 1, left : left + size - 1] = image.permute(1, 2, 0).numpy()
+    axes.imshow(canvas, interpolation="nearest")
+    axes.set_yticks([size * row + size / 2 for row in range(len(present))], [class_names[label] for label in present])
+    axes.set_xticks([])
+    return figure

@@ -1,0 +1,112 @@
+"""`summary.json`, the contract that tables are built from, and its picture on the terminal."""
+
+import json
+import platform
+import resource
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+import oneshot_fl
+from oneshot_fl.artifacts import save_tensors, write_atomically
+from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.reporting.outcome import Outcome
+
+SCHEMA = 1
+
+
+def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str, Any]:
+    """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
+
+    The seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
+    """
+    accuracies, history = outcome.accuracies, outcome.server.history
+    used = cfg.method.ensemble.name if "ensemble" in cfg.method else "uniform"
+    server_name = cfg.server_model or outcome.clients[0].name
+    return {
+        "schema": SCHEMA,
+        "method": cfg.method.name,
+        "data": cfg.data.name,
+        "budget": cfg.budget.name,
+        "partition": {
+            "name": outcome.partition.name,
+            "sha256": outcome.partition.sha256,
+            "sizes": outcome.partition.sizes,
+            "disjoint": outcome.partition.disjoint,
+        },
+        "seed": cfg.seed,
+        "clients": [
+            {
+                "accuracy": accuracy,
+                "model": client.name,
+                "samples": client.samples,
+                "upload_bytes": upload_bytes(client.model),
+            }
+            for client, accuracy in zip(outcome.clients, accuracies.clients, strict=True)
+        ],
+        "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
+        "server": {
+            "accuracy_last": accuracies.server,
+            "accuracy_best": max([accuracies.server, *(row["accuracy"] for row in history)]),
+            "model": server_name,
+        },
+        "rounds": history,
+        "seconds": {
+            "clients": sum(client.seconds for client in outcome.clients),
+            "stratify": outcome.guidance.seconds if outcome.guidance else 0.0,
+            "distill": outcome.server.seconds,
+            "run": seconds,
+        },
+        "peak_memory_bytes": peak_memory_bytes(),
+        "versions": {
+            "oneshot_fl": oneshot_fl.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "torchvision", "lightning")},
+        },
+    }
+
+
+def peak_memory_bytes() -> int:
+    """Peak memory of this process: allocated on the accelerator where there is one, else resident."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def write_results(folder: Path, cfg: DictConfig, summary: Mapping[str, Any], server: nn.Module) -> None:
+    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`."""
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
+    save_tensors(server.state_dict(), folder / "server.safetensors")
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
+
+
+def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The accuracies at the end of a run, named for the run log."""
+    metrics = {f"evaluate/client_{k:02d}": client["accuracy"] for k, client in enumerate(summary["clients"])}
+    metrics |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
+    return metrics | {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
+
+
+def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path]) -> None:
+    """A table of clients, ensembles and server, and where the files are."""
+    title = f"{summary['method']} on {summary['data']}, {summary['partition']['name']}, seed {summary['seed']}"
+    table = Table("who", "model", "samples", "test accuracy", title=f"{title} (budget {summary['budget']})")
+    for k, client in enumerate(summary["clients"]):
+        table.add_row(f"client {k}", client["model"], str(client["samples"]), f"{client['accuracy']:.2%}")
+    table.add_section()
+    for name, accuracy in summary["ensemble"]["rows"].items():
+        table.add_row(f"ensemble: {name}", f"{len(summary['clients'])} models", "", f"{accuracy:.2%}")
+    table.add_section()
+    server = summary["server"]
+    table.add_row("server, last round", server["model"], "", f"{server['accuracy_last']:.2%}", style="bold")
+    table.add_row("server, best round", server["model"], "", f"{server['accuracy_best']:.2%}")
+    console.print(table)
+    for file in files:
+        console.print(str(file), soft_wrap=True)
