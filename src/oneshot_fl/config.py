@@ -133,7 +133,7 @@ RULES: dict[str, Rule] = {
     "clients.seed": COUNT_OR_ZERO,
     "stratify.steps": COUNT,
     "stratify.batch_size": COUNT,
-    "stratify.classes_at_once": COUNT_OR_NULL,
+    "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),
     "stratify.min_loss": POSITIVE,
     "stratify.optimizer.lr": POSITIVE,
     "stratify.seed": COUNT_OR_ZERO,

@@ -5,8 +5,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -14,6 +14,10 @@ from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.errors import OneshotError
+
+
+UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
+"""What torchvision raises over files that are missing, cut short or damaged, and over failed downloads."""
 
 
 def digits(*, mean: list[float], std: list[float]) -> Dataset:
@@ -103,7 +107,7 @@ def _open_split(kind: str, files: str, root: str, download: bool, train: bool, e
     which = {"split": "train" if train else "test"} if kind == "SVHN" else {"train": train}
     try:
         return getattr(datasets, kind)(root, download=download, **which, **extra)
-    except (RuntimeError, URLError, OSError) as error:
+    except UNREADABLE as error:
         folder = Path(root).absolute()
         raise OneshotError(
             f"data.root: {kind} cannot be read from {folder} ({_one_line(error)}); it needs {folder}/{files}: "

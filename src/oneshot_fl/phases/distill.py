@@ -32,7 +32,7 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import Ensemble, View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer
 from oneshot_fl.seeds import seeded, torch_generator
 
 SYNTHETIC = ("synthetic.images", "synthetic.labels")
@@ -140,7 +140,7 @@ class DistillModule(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Close the round's row of the history; the only wait for the device in a round."""
-        row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": float(self.accuracy.compute())}
+        row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": fraction(self.accuracy)}
         self.accuracy.reset()
         for who, values in self._terms.items():
             row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]}

@@ -13,7 +13,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.view import Ensemble
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import make_trainer
+from oneshot_fl.phases.trainer import fraction, make_trainer
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class EvaluateModule(LightningModule):
 
     def results(self) -> Accuracies:
         """The accuracies of everything that was counted."""
-        values: dict[str, Any] = {name: float(metric.compute()) for name, metric in self.accuracies.items()}
+        values: dict[str, Any] = {name: fraction(metric) for name, metric in self.accuracies.items()}
         return Accuracies(
             clients=[values[f"client {k}"] for k in range(len(self.bank.models))],
             ensembles={name: values[name] for name in self.ensembles},

@@ -1,7 +1,9 @@
 """Phase 2, model stratification (FedHydra, Algorithm 2): how well each client guides a generator to each class.
 
 The algorithm trains one generator a client and class. Here the classes of a client run as one batch of
-`torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm.
+`torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm. `auto` stacks
+all classes on an accelerator, where launches dominate, and none on a CPU, where grouped convolutions are up to 2.7
+times slower than plain ones (128 images of 28x28, generator width 64, two cores).
 """
 
 import json
@@ -22,7 +24,7 @@ from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.phases.clients import TrainedClient
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import OptimizerFactory, make_trainer
+from oneshot_fl.phases.trainer import OptimizerFactory, device_of, make_trainer
 from oneshot_fl.reporting.progress import Task
 from oneshot_fl.seeds import torch_generator
 
@@ -106,8 +108,9 @@ def stratify(
     """Algorithm 2 for every client; one artifact a client, resumable after every group of classes.
 
     Args:
-        settings: `steps` (T_G), `batch_size`, `classes_at_once` (None: all), `min_loss`, `seed`.
+        settings: `steps` (T_G), `batch_size`, `classes_at_once` (a number or `auto`), `min_loss`, `seed`.
     """
+    at_once = _classes_at_once(settings["classes_at_once"], classes, device_of(context.trainer))
     task = context.progress.task("stratification", len(clients) * classes, "client classes")
     columns = []
     for k, client in enumerate(clients):
@@ -121,7 +124,7 @@ def stratify(
 
         def measure(work: Path, client: TrainedClient = client) -> Artifact:
             run = partial(_measure, client.model, build_generator, settings, optimizer, context)
-            return Artifact({"u": _all_classes(run, classes, settings["classes_at_once"], work, task)}, {})
+            return Artifact({"u": _all_classes(run, classes, at_once, work, task)}, {})
 
         columns.append(context.store.get_or_make("stratify", inputs, measure))
         task.reach((k + 1) * classes)
@@ -130,12 +133,18 @@ def stratify(
     return Guidance(U, [column.key for column in columns], sum(column.seconds for column in columns))
 
 
+def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> int:
+    if isinstance(wanted, int):
+        return wanted
+    return 1 if device.type == "cpu" else classes
+
+
 def _all_classes(
-    measure: Callable[[Tensor], Tensor], classes: int, at_once: int | None, work: Path, task: Task
+    measure: Callable[[Tensor], Tensor], classes: int, at_once: int, work: Path, task: Task
 ) -> Tensor:
     """u `[c]` of one client, group by group; finished groups are read from `work`."""
     parts = []
-    for group in torch.arange(classes).split(at_once or classes):
+    for group in torch.arange(classes).split(at_once):
         done = work / f"classes-{int(group[0]):04d}.json"
         if not done.exists():
             write_atomically(done, json.dumps(measure(group).tolist()))

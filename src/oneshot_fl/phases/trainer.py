@@ -40,6 +40,11 @@ def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: lis
     )
 
 
+def fraction(accuracy: Any) -> float:
+    """A torchmetrics accuracy as a fraction with six digits, which is exact to one sample in a million."""
+    return round(float(accuracy.compute()), 6)
+
+
 def device_of(settings: Mapping[str, Any]) -> torch.device:
     """The torch device that a Trainer of these settings uses."""
     return make_trainer(settings).strategy.root_device

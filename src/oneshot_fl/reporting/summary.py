@@ -15,7 +15,8 @@ from rich.table import Table
 from torch import nn
 
 import oneshot_fl
-from oneshot_fl.artifacts import save_tensors, write_atomically
+from oneshot_fl.artifacts import fingerprint, save_tensors, write_atomically
+from oneshot_fl.config import plain
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.reporting.outcome import Outcome
 
@@ -37,10 +38,13 @@ def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str,
         "budget": cfg.budget.name,
         "partition": {
             "name": outcome.partition.name,
+            "settings": _settings(cfg.partition),
             "sha256": outcome.partition.sha256,
             "sizes": outcome.partition.sizes,
             "disjoint": outcome.partition.disjoint,
         },
+        "variant": fingerprint(plain(cfg.method)),
+        "protocol": protocol(cfg),
         "seed": cfg.seed,
         "clients": [
             {
@@ -71,6 +75,19 @@ def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str,
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
     }
+
+
+def _settings(node: DictConfig) -> dict[str, Any]:
+    """A group's own settings: neither its name nor its target, seed, or where files lie."""
+    hidden = {"name", "_target_", "seed", "root", "cache", "download"}
+    return {key: value for key, value in plain(node).items() if key not in hidden}
+
+
+def protocol(cfg: DictConfig) -> str:
+    """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
+    groups = ("data", "partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
+    common = {group: [cfg[group].get("name"), _settings(cfg[group])] for group in groups}
+    return fingerprint([common, cfg.server_model, cfg.communication_rounds])
 
 
 def peak_memory_bytes() -> int:

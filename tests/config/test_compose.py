@@ -1,0 +1,80 @@
+"""Every YAML composes and instantiates; budgets and contract keys are what the design promises."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from oneshot_fl.config import build, check, config_dir
+from oneshot_fl.data.dataset import DataSpec
+from tests.conftest import compose_config
+
+SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
+ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
+GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
+EXPERIMENTS = [path.split("/", 1)[1] for path in ALL if path.startswith("experiment/")]
+EXTRAS = {
+    ("data", "image_folder"): ["data.root=somewhere"],
+    ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
+}
+
+
+def test_the_glob_sees_the_configuration():
+    assert len(ALL) >= 40
+    assert len(EXPERIMENTS) >= 2
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS)
+def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
+    cfg = compose_config(f"{group}={name}", *EXTRAS.get((group, name), []))
+    OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    check(cfg)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes_and_starts_with_its_command(name):
+    cfg = compose_config(f"experiment={name}", "data.root=somewhere") if "mnist" in name else compose_config(f"experiment={name}")
+    check(cfg)
+    first = (config_dir() / "experiment" / f"{name}.yaml").read_text().splitlines()[0]
+    assert f"python -m oneshot_fl -m experiment={name}" in first
+
+
+@pytest.mark.parametrize("group", ["clients", "stratify", "distill"])
+def test_optimisers_instantiate(group):
+    import torch
+
+    cfg = compose_config()[group]
+    names = [key for key in cfg if str(key).endswith("optimizer")]
+    assert names
+    for name in names:
+        optimizer = build(cfg[name])([torch.nn.Parameter(torch.zeros(1))])
+        assert isinstance(optimizer, torch.optim.Optimizer)
+
+
+def test_contract_keys_exist_with_the_papers_values():
+    cfg = compose_config("method=fedhydra", "data=svhn", "partition.alpha=0.01")
+    assert (cfg.seed, cfg.communication_rounds, cfg.server_model) == (0, 1, None)
+    assert (cfg.partition.clients, cfg.partition.alpha) == (5, 0.01)
+    assert (cfg.clients.epochs, cfg.clients.batch_size, cfg.clients.optimizer.lr) == (200, 128, 0.01)
+    assert (cfg.distill.rounds, cfg.distill.generator_steps, cfg.stratify.steps) == (200, 30, 30)
+    assert (cfg.method.objective.bn.weight, cfg.method.objective.adv.weight) == (1.0, 1.0)
+    assert cfg.distill.generator_optimizer.lr == 0.001
+    assert cfg.distill.student_optimizer.lr == 0.01
+
+
+@pytest.mark.parametrize(
+    ("overrides", "budget"),
+    [
+        ([], "demo"),
+        (["data=digits"], "demo"),
+        (["data=mnist"], "paper"),
+        (["data=digits", "budget=paper"], "paper"),
+        (["data=mnist", "budget=reduced"], "reduced"),
+    ],
+)
+def test_digits_bring_the_demo_budget_and_others_the_papers(overrides, budget):
+    assert compose_config(*overrides).budget.name == budget
+
+
+def test_methods_are_short():
+    lengths = {path.stem: len(path.read_text().splitlines()) for path in (config_dir() / "method").glob("*.yaml")}
+    assert len(lengths) >= 3
+    assert max(lengths.values()) <= 22, lengths

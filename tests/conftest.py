@@ -1,0 +1,79 @@
+"""Fixtures that every kind of test shares: a tiny real run, and small tensors."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from torch import nn
+
+from oneshot_fl.artifacts import Store
+from oneshot_fl.config import config_dir
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.phases.context import Context
+from oneshot_fl.reporting.loggers import RunLog
+from oneshot_fl.reporting.progress import Progress
+
+TINY = (
+    "clients.epochs=2",
+    "clients.batch_size=64",
+    "stratify.steps=2",
+    "stratify.batch_size=16",
+    "distill.rounds=3",
+    "distill.generator_steps=2",
+    "distill.batch_size=32",
+    "generator.width=4",
+    "generator.noise=16",
+    "trainer=cpu",
+)
+"""Overrides that make a run on the digits take seconds."""
+
+
+def compose_config(*overrides: str) -> DictConfig:
+    """The program's own configuration with overrides."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path):
+    """A function from overrides to a tiny configuration on the digits, with a store of its own."""
+    return lambda *overrides: compose_config(*TINY, f"store={tmp_path / 'store'}", *overrides)
+
+
+@pytest.fixture
+def spec() -> DataSpec:
+    """Grey 8x8 images of three classes."""
+    return DataSpec(channels=1, size=8, classes=3, mean=(0.5,), std=(0.5,))
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    """A CPU context with a store of its own, without loggers and bars."""
+    from rich.console import Console
+
+    quiet = Console(quiet=True)
+    return Context(Store(tmp_path / "store"), {"accelerator": "cpu"}, Progress(quiet), RunLog([]))
+
+
+@pytest.fixture(autouse=True)
+def fixed_global_seed() -> None:
+    """Tests that draw do it from the same state in any order."""
+    torch.manual_seed(0)
+
+
+class FixedLogits(nn.Module):
+    """A 'model' that answers every image with the same logits."""
+
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(x), -1)
+
+
+@pytest.fixture
+def fixed_logits() -> type[FixedLogits]:
+    return FixedLogits

@@ -1,0 +1,165 @@
+"""Every part that a YAML names obeys its slot's contract; a new part is tested by existing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from oneshot_fl.config import build, config_dir, plain
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.parts.terms import Objective
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import View
+from oneshot_fl.reporting.loggers import RunLog
+from tests.conftest import compose_config
+
+
+def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list[str]:
+    names = sorted({path.stem for path in (config_dir() / group).glob("*.yaml")} - set(without))
+    assert len(names) >= at_least, f"{group}: only {names}"
+    return names
+
+
+METHODS = choices("method", 3)
+SPECS = [
+    DataSpec(1, 8, 10, (0.5,), (0.5,)),
+    DataSpec(1, 28, 47, (0.5,), (0.5,)),
+    DataSpec(3, 32, 100, (0.5,) * 3, (0.5,) * 3),
+    DataSpec(3, 64, 10, (0.5,) * 3, (0.5,) * 3),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
+@pytest.mark.parametrize("name", choices("model", 6, without=("mixed",)))
+def test_a_model_maps_images_of_any_data_set_to_logits_and_trains(name, spec):
+    model = build(OmegaConf.load(config_dir() / "model" / f"{name}.yaml"), spec=spec)
+    logits = model(torch.randn(2, spec.channels, spec.size, spec.size))
+    assert logits.shape == (2, spec.classes)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    other = build(OmegaConf.load(config_dir() / "model" / f"{name}.yaml"), spec=spec)
+    other.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
+@pytest.mark.parametrize("name", choices("generator", 1))
+def test_a_generator_makes_images_of_the_spec(name, spec):
+    cfg = compose_config(f"generator={name}", "generator.width=4")
+    generator = build(cfg.generator, spec=spec)
+    z = generator.sample_noise(3, torch.Generator().manual_seed(0))
+    assert generator(z).shape == (3, spec.channels, spec.size, spec.size)
+    assert not list(generator.buffers())
+
+
+@pytest.mark.parametrize("name", choices("partition", 5))
+def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
+    labels = np.repeat(np.arange(10), 60)
+    splits = [
+        Partition(name, build(compose_config(f"partition={name}", f"seed={seed}").partition, labels=labels))
+        for seed in (0, 0, 1)
+    ]
+    assert sorted(np.concatenate(splits[0].indices).tolist()) == list(range(600))
+    assert len(splits[0].indices) == 5
+    assert all(index.dtype == np.int64 and (np.diff(index) > 0).all() for index in splits[0].indices)
+    assert splits[0].sha256 == splits[1].sha256 != splits[2].sha256
+
+
+@pytest.mark.parametrize("name", choices("method/ensemble", 4))
+def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
+    part = build(OmegaConf.load(config_dir() / "method/ensemble" / f"{name}.yaml"))
+    assert isinstance(part.func.needs, frozenset)
+    ensemble = part(Uploads([], [3, 1], guidance=torch.rand(10, 2)))
+    P, y = torch.randn(2, 6, 10, requires_grad=True), torch.randint(10, (6,))
+    logits = ensemble(P, y)
+    assert logits.shape == (6, 10)
+    logits.square().sum().backward()
+    assert torch.isfinite(P.grad).all()
+    assert P.grad.abs().sum() > 0
+    permutation = torch.randperm(6)
+    torch.testing.assert_close(ensemble(P[:, permutation], y[permutation]), logits[permutation])
+
+
+@pytest.mark.parametrize("name", choices("method/init", 2))
+def test_an_init_returns_a_student_of_the_same_shape(name):
+    spec = SPECS[0]
+    clients = [cnn2(spec, norm=True) for _ in range(2)]
+    before = [{key: value.clone() for key, value in client.state_dict().items()} for client in clients]
+    student = build(OmegaConf.load(config_dir() / "method/init" / f"{name}.yaml"))(
+        cnn2(spec, norm=True), Uploads(clients, [1, 2])
+    )
+    assert student(torch.randn(2, 1, 8, 8)).shape == (2, 10)
+    assert all(parameter.requires_grad for parameter in student.parameters())
+    for client, state in zip(clients, before, strict=True):
+        assert all(torch.equal(value, state[key]) for key, value in client.state_dict().items())
+
+
+def _terms() -> list[tuple[str, str, str]]:
+    found = []
+    for method in METHODS:
+        cfg = OmegaConf.load(config_dir() / "method" / f"{method}.yaml")
+        found += [(method, slot, term) for slot in ("objective", "student") for term in cfg.get(slot) or {}]
+    assert len(found) >= 9
+    return found
+
+
+@pytest.mark.parametrize(("method", "slot", "term"), _terms())
+def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
+    spec = SPECS[0]
+    part = Objective({term: build(compose_config(f"method={method}").method[slot][term])})
+    clients, student = [cnn2(spec, norm=True) for _ in range(2)], cnn2(spec, norm=True)
+    x = torch.randn(8, 1, 8, 8, requires_grad=True)
+    view = View(
+        x,
+        torch.randint(10, (8,)),
+        student=student,
+        bank=ClientBank(clients),
+        ensemble=lambda P, y: P.mean(0),
+        needs=part.needs,
+    )
+    total, values = part(view)
+    assert total.shape == ()
+    assert torch.isfinite(total)
+    assert set(values) == {term}
+    total.backward()
+    wanted = x.grad if slot == "objective" else student[0].weight.grad
+    assert wanted is not None
+    assert torch.isfinite(wanted).all()
+
+
+@pytest.mark.parametrize("name", choices("data", 8))
+def test_a_data_set_takes_exactly_the_keys_of_its_yaml(name):
+    import inspect
+
+    from hydra.utils import get_method
+
+    settings = plain(compose_config(f"data={name}", *(["data.root=x"] if name == "image_folder" else [])).data)
+    function = get_method(settings.pop("_target_"))
+    assert settings.pop("name") == name
+    assert set(inspect.signature(function).parameters) == set(settings)
+
+
+@pytest.mark.parametrize("name", choices("logger", 4))
+def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    cfg = compose_config(f"logger={name}")
+    extras = {"wandb": {"config": {"seed": 0}}}
+    sinks = [build(node, folder=tmp_path, **extras.get(key, {})) for key, node in cfg.logger.items()]
+    picture = tmp_path / "p.png"
+    from matplotlib.figure import Figure
+
+    Figure().savefig(picture)
+    with RunLog(sinks) as log:
+        log.log({"distill/accuracy": 0.5}, 1)
+        log.pictures({"p": picture})
+    assert (tmp_path / "metrics.csv").exists() is (name != "none")
+    if name != "none":
+        assert (tmp_path / "metrics.csv").read_text().splitlines() == ["metric,step,value", "distill/accuracy,1,0.5"]
+    if name == "wandb":
+        assert list(Path(tmp_path).rglob("run-*.wandb"))
+    if name == "tensorboard":
+        assert list(Path(tmp_path).rglob("events.out.tfevents.*"))

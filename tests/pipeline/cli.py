@@ -1,0 +1,28 @@
+"""The program as a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import TINY
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "oneshot_fl", *arguments]
+
+
+def environment(store: Path) -> dict[str, str]:
+    return os.environ | {"ONESHOT_FL_STORE": str(store), "COLUMNS": "120"}
+
+
+def call(*arguments: str, cwd: Path, tiny: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*(TINY if tiny else ()), *arguments),
+        cwd=cwd,
+        env=environment(cwd / "store"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )

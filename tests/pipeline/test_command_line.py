@@ -1,0 +1,66 @@
+"""What a user sees: one command, one line for a mistake, exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.pipeline.cli import call, command, environment
+
+
+def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
+    done = call("-m", "method=fedavg,dense", "data=digits,mnist", "distill.rounds=1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("oneshot_fl: data.root: MNIST cannot be read") >= 1
+    summaries = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("summary.json"))]
+    assert [summary["method"] for summary in summaries] == ["fedavg", "dense"]
+    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1
+    assert "server, last round" in done.stdout
+    assert "local training: 10 client epochs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("partition.alhpa=1",), "oneshot_fl: partition.alhpa: there is no such key, did you mean partition.alpha?"),
+        (("method=nothing",), "oneshot_fl: method=nothing: there is no such choice"),
+        (("method.ensemble=uniform",), "oneshot_fl: method.ensemble=uniform: method.ensemble is a group"),
+        (("data=mnist", "data.root=nowhere"), "oneshot_fl: data.root: MNIST cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, line):
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.rglob("clients"))
+
+
+def test_help_and_the_configuration_appear_quickly_without_loading_torch(tmp_path):
+    code = "import sys, oneshot_fl.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path).returncode == 0
+    done = call("--cfg", "job", cwd=tmp_path, tiny=False)
+    assert done.returncode == 0
+    assert "communication_rounds: 1" in done.stdout
+
+
+def test_two_processes_share_the_training_of_clients(tmp_path):
+    arguments = ["clients.epochs=8", "clients.batch_size=64", "method=fedavg", "trainer=cpu"]
+    processes = []
+    for name in ("a", "b"):
+        processes.append(
+            subprocess.Popen(
+                command(*arguments, f"hydra.run.dir={tmp_path / name}"),
+                cwd=tmp_path,
+                env=environment(tmp_path / "store"),
+                stdout=subprocess.DEVNULL,
+            )
+        )
+    assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("a", "b")]
+    assert summaries[0]["seconds"]["clients"] == summaries[1]["seconds"]["clients"]
+    folders = [path for path in (tmp_path / "store" / "clients").iterdir() if path.is_dir()]
+    assert len(folders) == 5
+    assert not [path for path in folders if path.suffix]

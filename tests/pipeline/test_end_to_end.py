@@ -1,0 +1,107 @@
+"""Every method runs end to end on real digits and leaves the promised files."""
+
+import csv
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from oneshot_fl.pipeline import run
+from oneshot_fl.reporting.tables import read_summaries, tables
+from tests.contract.test_slots import METHODS
+
+MEASURED = {"seconds", "peak_memory_bytes"}
+
+
+def comparable(summary: dict) -> dict:
+    return {key: value for key, value in summary.items() if key not in MEASURED}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("partition", ["dirichlet", "classes_per_client"])
+def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
+    cfg = tiny(f"method={method}", f"partition={partition}")
+    summary = run(cfg, tmp_path / "run")
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["schema"], summary["method"], summary["data"], summary["seed"]) == (1, method, "digits", 0)
+    assert summary["partition"]["name"] == partition
+    assert summary["partition"]["disjoint"] is True
+    assert sum(summary["partition"]["sizes"]) == 1437
+    assert len(summary["partition"]["sha256"]) == 64
+    assert len(summary["clients"]) == 5
+    assert set(summary["clients"][0]) == {"accuracy", "model", "samples", "upload_bytes"}
+    accuracies = [
+        *(client["accuracy"] for client in summary["clients"]),
+        *summary["ensemble"]["rows"].values(),
+        summary["ensemble"]["accuracy"],
+        summary["server"]["accuracy_last"],
+    ]
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert summary["server"]["accuracy_best"] >= summary["server"]["accuracy_last"]
+    assert len(summary["rounds"]) == (0 if method == "fedavg" else 3)
+    if summary["rounds"]:
+        assert summary["rounds"][-1]["accuracy"] == summary["server"]["accuracy_last"]
+    assert ("stratified" in summary["ensemble"]["rows"]) is (method == "fedhydra")
+    assert all(seconds >= 0 for seconds in summary["seconds"].values())
+    assert summary["peak_memory_bytes"] > 1e6
+    server = load_file(tmp_path / "run" / "server.safetensors")
+    assert all(torch.isfinite(tensor).all() for tensor in server.values())
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"summary.json", "config.yaml", "metrics.csv", "partition.png", "server.safetensors"} <= names
+    assert ({"accuracy.png", "synthetic.png"} <= names) is (method != "fedavg")
+    assert ("guidance.png" in names) is (method == "fedhydra")
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        metrics = {row["metric"] for row in csv.DictReader(file)}
+    assert {"clients/00/loss", "evaluate/server_last"} <= metrics
+
+
+def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path):
+    summaries = [run(tiny(f"method={method}"), tmp_path / method) for method in METHODS]
+    for key in ("partition", "clients"):
+        assert all(summary[key] == summaries[0][key] for summary in summaries)
+    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded twice
+
+
+def test_the_same_seed_gives_the_same_summary_and_weights_bit_for_bit(tiny, tmp_path):
+    runs = []
+    for name in ("a", "b"):
+        summary = run(tiny(f"store={tmp_path / name / 'store'}"), tmp_path / name)
+        runs.append((comparable(summary), (tmp_path / name / "server.safetensors").read_bytes()))
+    assert runs[0] == runs[1]
+
+
+def test_another_seed_changes_partition_and_clients(tiny, tmp_path):
+    first, second = (run(tiny("method=fedavg", f"seed={seed}"), tmp_path / str(seed)) for seed in (0, 1))
+    assert first["partition"]["sha256"] != second["partition"]["sha256"]
+    assert first["clients"] != second["clients"]
+
+
+def test_server_seeds_share_clients(tiny, tmp_path):
+    first, second = (run(tiny("method=dense", f"distill.seed={seed}"), tmp_path / str(seed)) for seed in (0, 1))
+    assert first["seconds"]["clients"] == second["seconds"]["clients"]
+    assert first["rounds"] != second["rounds"]
+
+
+def test_mixed_architectures_and_another_server(tiny, tmp_path):
+    names = ["cnn2", "lenet5", "cnn3", "cnn2_plain", "cnn2"]
+    cfg = tiny("model=mixed", f"model.names=[{','.join(names)}]", "server_model=lenet5", "distill.rounds=1")
+    summary = run(cfg, tmp_path / "run")
+    assert [client["model"] for client in summary["clients"]] == names
+    assert summary["server"]["model"] == "lenet5"
+
+
+def test_a_second_run_computes_nothing_again(tiny, tmp_path, monkeypatch):
+    first = run(tiny(), tmp_path / "first")
+    monkeypatch.setattr("lightning.pytorch.Trainer.fit", None)
+    second = run(tiny(), tmp_path / "second")
+    assert comparable(first) == comparable(second)
+
+
+def test_a_run_is_tabled_by_method_over_seeds(tiny, tmp_path):
+    for seed in (0, 1):
+        run(tiny("method=fedavg", f"seed={seed}"), tmp_path / "sweep" / str(seed))
+    table = tables(read_summaries([tmp_path / "sweep"]))
+    assert "| fedavg | 0, 1 |" in table
+    assert "±" in table
+    assert "digits, dirichlet(clients=5, alpha=0.5" in table

@@ -1,0 +1,46 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.datasets import digits, mnist
+from oneshot_fl.errors import OneshotError
+
+
+def test_digits_are_real_stratified_and_fixed():
+    data = digits(mean=[0.5], std=[0.5])
+    assert data.train_images.shape == (1437, 1, 8, 8)
+    assert data.test_images.shape == (360, 1, 8, 8)
+    assert data.train_images.dtype == torch.uint8
+    assert data.train_images.max() == 255
+    counts = data.test_labels.bincount()
+    assert counts.min() >= 34
+    assert counts.max() <= 37
+    assert data.fingerprint == digits(mean=[0.5], std=[0.5]).fingerprint
+
+
+def test_the_fingerprint_follows_every_part():
+    data = digits(mean=[0.5], std=[0.5])
+    others = [
+        digits(mean=[0.4], std=[0.5]),
+        replace(data, train_labels=data.train_labels.flip(0)),
+        replace(data, test_images=data.test_images.flip(0)),
+    ]
+    assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+def test_normalisation_is_undone_by_to_pixels():
+    spec = DataSpec(channels=2, size=4, classes=2, mean=(0.2, 0.5), std=(0.1, 0.5))
+    images = torch.randint(256, (3, 2, 4, 4), dtype=torch.uint8)
+    torch.testing.assert_close(spec.to_pixels(spec.to_input(images)) * 255, images.float())
+    assert spec.to_input(torch.full((1, 2, 4, 4), 255, dtype=torch.uint8))[0, :, 0, 0].tolist() == pytest.approx([8, 1])
+
+
+def test_a_missing_data_set_says_which_files_where_and_how(tmp_path):
+    with pytest.raises(OneshotError) as raised:
+        mnist(root=str(tmp_path), download=False, mean=[0.5], std=[0.5])
+    line = str(raised.value)
+    assert "\n" not in line
+    for part in (str(tmp_path), "MNIST/raw", "data.root", "data.download=true"):
+        assert part in line

@@ -1,0 +1,81 @@
+"""Eqs. 2-11 and 18 of FedHydra against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from oneshot_fl.methods.fedhydra import (
+    HardLabel,
+    StratifiedAggregation,
+    guidance_capability,
+    normalised_columns,
+    normalised_rows,
+)
+from oneshot_fl.parts.uploads import Uploads
+
+# Two classes, two clients. Rows are classes j, columns clients k.
+U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])
+
+
+def test_eq_2_guidance_capability_is_the_relative_drop_of_the_loss():
+    losses = torch.tensor([[2.0, 4.0], [1.0, 5.0], [0.5, 4.5]])  # [T_G, pairs]
+    # (2 - 0.5) / 0.5 = 3 and (5 - 4) / 4 = 0.25: max and min over all steps, not first and last
+    assert_close(guidance_capability(losses, min_loss=1e-8), torch.tensor([3.0, 0.25]))
+
+
+def test_eq_2_is_guarded_where_the_lowest_loss_is_zero():
+    losses = torch.tensor([[1.0], [0.0]])
+    assert guidance_capability(losses, min_loss=0.5).item() == 2.0
+
+
+def test_eqs_4_and_5_rows_sum_to_one_over_clients():
+    assert_close(normalised_rows(U), torch.tensor([[0.75, 0.25], [0.2, 0.8]]))
+
+
+def test_eqs_6_and_7_columns_sum_to_one_over_classes():
+    assert_close(normalised_columns(U), torch.tensor([[0.75, 0.2], [0.25, 0.8]]))
+
+
+def test_a_class_that_no_client_knows_gets_uniform_weights():
+    zero_row = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
+    assert_close(normalised_rows(zero_row), torch.tensor([[0.5, 0.5], [0.25, 0.75]]))
+    assert_close(normalised_columns(zero_row.T)[:, 0], torch.tensor([0.5, 0.5]))
+
+
+def test_eqs_8_to_11_stratified_aggregation():
+    # One image per label; client 0 answers [2, 4] and client 1 [10, 5] on both.
+    P = torch.tensor([[[2.0, 4.0], [2.0, 4.0]], [[10.0, 5.0], [10.0, 5.0]]])  # [m, b, c]
+    y = torch.tensor([0, 1])
+    # Eq. 8: client 0 -> [2*.75, 4*.25] = [1.5, 1]; client 1 -> [10*.2, 5*.8] = [2, 4]
+    # Eq. 10-11: y=0 -> .75*[1.5, 1] + .25*[2, 4] = [1.625, 1.75]; y=1 -> .2*[1.5, 1] + .8*[2, 4] = [1.9, 3.4]
+    ensemble = StratifiedAggregation(Uploads([], [1, 1], U))
+    assert_close(ensemble(P, y), torch.tensor([[1.625, 1.75], [1.9, 3.4]]))
+
+
+def test_stratified_aggregation_equals_algorithm_3_written_with_loops():
+    m, b, c = 3, 5, 4
+    guidance, P, y = torch.rand(c, m), torch.randn(m, b, c), torch.randint(c, (b,))
+    rows, columns = normalised_rows(guidance), normalised_columns(guidance)
+    expected = torch.zeros(b, c)
+    for i in range(b):
+        for k in range(m):
+            expected[i] += rows[y[i], k] * (columns[:, k] * P[k, i])
+    assert_close(StratifiedAggregation(Uploads([], [1] * m, guidance))(P, y), expected)
+
+
+def test_stratified_aggregation_refuses_to_work_without_guidance():
+    with pytest.raises(ValueError, match="guidance"):
+        StratifiedAggregation(Uploads([], [1]))
+
+
+class _View:
+    teacher = torch.tensor([[0.0, 3.0]])
+    student = torch.tensor([[math.log(3.0), 0.0]])
+    x = torch.zeros(1)
+
+
+def test_eq_18_is_the_cross_entropy_against_the_hard_label():
+    # H[P] = 1; softmax(student) = [3/4, 1/4] -> -log(1/4) = log 4
+    assert_close(HardLabel(weight=1.0)(_View()), torch.tensor(math.log(4.0)))

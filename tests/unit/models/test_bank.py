@@ -1,0 +1,71 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.classifiers import cnn2, lenet5
+
+SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+
+
+def _clients(count: int = 3) -> list[nn.Module]:
+    models = [cnn2(SPEC, norm=True) for _ in range(count)]
+    for model in models:  # running statistics that differ from client to client
+        model(torch.randn(32, 1, 8, 8))
+    return models
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_stacked_and_looped_clients_agree_in_logits_statistics_and_gradients(statistics):
+    models = _clients()
+    answers = {}
+    for mode in ("loop", "stacked"):
+        x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        replies = ClientBank(models, mode=mode)(x, statistics=statistics)
+        loss = replies.logits.square().sum() + sum(
+            (layer.batch_var - layer.running_var).square().sum() for client in replies.statistics for layer in client
+        )
+        loss.backward()
+        answers[mode] = (replies, x.grad)
+    assert answers["loop"][0].logits.shape == (3, 6, 3)
+    assert_close(answers["loop"], answers["stacked"], rtol=1e-4, atol=1e-5)
+
+
+def test_the_logits_are_each_clients_own_in_order():
+    models = _clients()
+    x = torch.randn(4, 1, 8, 8)
+    replies = ClientBank(models)(x)
+    for k, model in enumerate(models):
+        assert_close(replies.logits[k], model.eval()(x))
+
+
+def test_statistics_are_those_of_what_enters_the_layer():
+    norm = nn.BatchNorm2d(2)
+    bank = ClientBank([nn.Sequential(norm, nn.Flatten())])
+    x = torch.randn(5, 2, 3, 3)
+    ((layer,),) = bank(x, statistics=True).statistics
+    assert_close(layer.batch_mean, x.mean((0, 2, 3)))
+    assert_close(layer.batch_var, x.var((0, 2, 3), correction=0))
+    assert layer.running_mean is norm.running_mean
+
+
+def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
+    models = _clients(2)
+    before = [model[1].running_mean.clone() for model in models]
+    bank = ClientBank(models)
+    bank.train()
+    bank(torch.randn(4, 1, 8, 8), statistics=True)
+    assert not any(parameter.requires_grad for parameter in bank.parameters())
+    assert not any(module.training for module in bank.modules())
+    assert not any(module._forward_pre_hooks for module in bank.modules())
+    assert all(torch.equal(a, model[1].running_mean) for a, model in zip(before, models, strict=True))
+
+
+def test_different_architectures_share_a_bank():
+    bank = ClientBank([cnn2(SPEC, norm=True), lenet5(SPEC)])
+    replies = bank(torch.randn(4, 1, 8, 8), statistics=True)
+    assert not bank.same_architecture
+    assert replies.logits.shape == (2, 4, 3)
+    assert [len(client) for client in replies.statistics] == [2, 0]

@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.seeds import torch_generator
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "expected"), [(3, 32, 2_328_899), (1, 32, 2_327_745), (1, 28, 1_834_305)]
+)
+def test_parameter_counts_of_the_reference_generator(channels, size, expected):
+    spec = DataSpec(channels, size, 10, (0.5,) * channels, (0.5,) * channels)
+    generator = ConvGenerator(spec, noise=256, width=64)
+    assert sum(parameter.numel() for parameter in generator.parameters()) == expected
+
+
+@pytest.mark.parametrize("size", [8, 10, 28, 30])
+def test_images_have_the_asked_size_and_lie_in_the_normalised_range(size):
+    spec = DataSpec(2, size, 3, (0.5, 0.5), (0.25, 0.5))
+    images = ConvGenerator(spec, noise=8, width=4)(torch.randn(5, 8))
+    assert images.shape == (5, 2, size, size)
+    assert images[:, 0].abs().max() <= 2.0
+    assert images[:, 1].abs().max() <= 1.0
+
+
+def test_reset_depends_on_the_generator_of_random_numbers_only(spec):
+    generators = [ConvGenerator(spec, noise=8, width=4) for _ in range(2)]
+    for generator in generators:
+        generator.reset(torch_generator(5))
+    states = [generator.state_dict() for generator in generators]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert states[0]["project.weight"].std().item() == pytest.approx(0.02, rel=0.1)
+    assert states[0]["decode.0.weight"].mean().item() == pytest.approx(1.0, abs=0.05)

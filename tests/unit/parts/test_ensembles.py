@@ -1,0 +1,38 @@
+import math
+
+import torch
+from torch.testing import assert_close
+
+from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.parts.ensembles import LogitAverage, ProbabilityAverage, SizeWeighted, label_free
+from oneshot_fl.parts.uploads import Uploads
+
+P = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, 0.0]]])  # two clients, one image: [3/4, 1/4] and [1/2, 1/2]
+Y = torch.tensor([0])
+
+
+def test_logit_average():
+    assert_close(LogitAverage(Uploads([], [1, 3]))(P, Y), torch.tensor([[math.log(3.0) / 2, 0.0]]))
+
+
+def test_size_weighted():
+    assert_close(SizeWeighted(Uploads([], [1, 3]))(P, Y), torch.tensor([[math.log(3.0) / 4, 0.0]]))
+
+
+def test_probability_average_gives_log_probabilities():
+    expected = torch.tensor([[math.log(0.625), math.log(0.375)]])
+    assert_close(ProbabilityAverage(Uploads([], [1, 3]))(P, Y), expected)
+
+
+def test_label_free_leaves_ensembles_alone_that_do_not_look_at_the_label():
+    logits = torch.randn(3, 4, 5)
+    ensemble = LogitAverage(Uploads([], [1, 1, 1]))
+    assert_close(label_free(ensemble, logits), logits.mean(0))
+
+
+def test_label_free_scores_every_class_under_its_own_hypothesis():
+    # U of the hand-worked example: U_r = [[.75, .25], [.2, .8]], U_c = [[.75, .2], [.25, .8]]
+    ensemble = StratifiedAggregation(Uploads([], [1, 1], torch.tensor([[3.0, 1.0], [1.0, 4.0]])))
+    logits = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]])
+    # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: class 0 scores 1.625, class 1 scores 3.4
+    assert_close(label_free(ensemble, logits), torch.tensor([[1.625, 3.4]]))

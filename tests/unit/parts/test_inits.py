@@ -1,0 +1,33 @@
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from oneshot_fl.parts.inits import Average, Fresh
+from oneshot_fl.parts.uploads import Uploads
+
+
+def _net(weight: float, mean: float, batches: int) -> nn.Module:
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1))
+    nn.init.constant_(net[0].weight, weight)
+    net[1].running_mean.fill_(mean)
+    net[1].num_batches_tracked.fill_(batches)
+    return net
+
+
+def test_average_weighs_parameters_and_running_statistics_by_samples():
+    uploads = Uploads([_net(1.0, 0.0, 7), _net(5.0, 8.0, 9)], [30, 10])
+    student = Average()(_net(0.0, 0.0, 0), uploads)
+    assert_close(student[0].weight, torch.tensor([[2.0]]))  # (30*1 + 10*5) / 40
+    assert_close(student[1].running_mean, torch.tensor([2.0]))
+    assert student[1].num_batches_tracked.item() == 7
+
+
+def test_average_of_equal_clients_is_that_client_bit_for_bit():
+    client = nn.Linear(7, 3)
+    student = Average()(nn.Linear(7, 3), Uploads([client, client, client], [1, 2, 4]))
+    assert torch.equal(student.weight, client.weight)
+
+
+def test_fresh_leaves_the_student_alone():
+    student = nn.Linear(2, 2)
+    assert Fresh()(student, Uploads([nn.Linear(2, 2)], [1])) is student

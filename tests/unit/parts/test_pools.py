@@ -1,0 +1,31 @@
+import torch
+
+from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.seeds import torch_generator
+
+
+def _entry(value: float, count: int = 4) -> Entry:
+    return Entry(
+        torch.full((count, 1, 2, 2), value), torch.full((count,), int(value)), torch.full((count, 3), value)
+    )
+
+
+def test_a_growing_pool_replays_everything_and_keeps_rows_together():
+    pool = Pool(rounds=None)
+    for value in range(3):
+        pool.add(_entry(float(value)))
+    batches = list(pool.batches(5, torch_generator(0)))
+    assert sorted(len(batch.y) for batch in batches) == [2, 5, 5]
+    labels = torch.cat([batch.y for batch in batches])
+    assert labels.bincount().tolist() == [4, 4, 4]
+    for x, y, teacher in batches:
+        assert torch.equal(x[:, 0, 0, 0].long(), y)
+        assert torch.equal(teacher[:, 0].long(), y)
+
+
+def test_a_bounded_pool_forgets_the_oldest_round():
+    pool = Pool(rounds=1)
+    pool.add(_entry(1.0))
+    pool.add(_entry(2.0))
+    (batch,) = pool.batches(8, torch_generator(0))
+    assert set(batch.y.tolist()) == {2}

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.seeds import torch_generator
+
+
+def _source(spec, **options) -> GeneratorSource:
+    settings = {"classes": 3, "batch_size": 8, "steps": 3, "reset": False, "keep": "last"} | options
+    return GeneratorSource(ConvGenerator(spec, noise=4, width=2), **settings)
+
+
+def _run(source: GeneratorSource, losses: list[float]):
+    seen, values = [], iter(losses)
+
+    def score(x, y):
+        seen.append(x.detach().clone())
+        return x.sum() * 0 + next(values)
+
+    with_noise = torch.optim.SGD(source.parameters(), lr=1.0)
+
+    def minimise(loss):  # moves the weights, so that every step makes other images
+        for parameter in source.parameters():
+            parameter.data += 0.01
+        with_noise.zero_grad()
+
+    x, y = source.make(score, minimise, torch_generator(1))
+    return x, y, seen
+
+
+@pytest.mark.parametrize(("keep", "position"), [("last", 2), ("best", 1)])
+def test_the_batch_that_leaves(spec, keep, position):
+    x, y, seen = _run(_source(spec, keep=keep), [3.0, 1.0, 2.0])
+    assert torch.equal(x, seen[position])
+    assert not x.requires_grad
+    assert y.shape == (8,)
+    assert set(y.tolist()) <= {0, 1, 2}
+
+
+def test_reset_draws_new_weights_and_keeping_does_not(spec):
+    for reset in (True, False):
+        source = _source(spec, reset=reset, steps=1)
+        before = source.generator.project.weight.clone()
+        source.make(lambda x, y: x.sum(), lambda loss: None, torch_generator(2))
+        assert torch.equal(before, source.generator.project.weight) is not reset

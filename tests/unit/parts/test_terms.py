@@ -1,0 +1,132 @@
+"""Eqs. 13-17 and 19 of FedHydra (and DENSE's variants) against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from oneshot_fl.models.bank import ClientBank, LayerStatistics
+from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.parts.terms import (
+    Adversarial,
+    BatchNormStatistics,
+    CrossEntropy,
+    Distillation,
+    Objective,
+    kl_divergence,
+)
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import View
+
+LOG3 = math.log(3.0)
+
+
+class _View:
+    """Teacher and student see one image of class 0: softmax(teacher) = [3/4, 1/4], softmax(student) = [1/2, 1/2]."""
+
+    x = torch.zeros(1)
+    y = torch.tensor([0])
+    teacher = torch.tensor([[LOG3, 0.0]])
+    student = torch.tensor([[0.0, 0.0]])
+    statistics: list = []
+
+
+KL_AT_1 = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+
+
+def test_eq_13_cross_entropy_of_the_ensemble():
+    assert_close(CrossEntropy(1.0)(_View()), torch.tensor(math.log(4 / 3)))
+
+
+def test_eqs_15_and_17_kl_is_from_teacher_to_student():
+    assert_close(Distillation(1.0, temperature=1.0)(_View()), torch.tensor(KL_AT_1))
+    assert_close(Adversarial(1.0, temperature=1.0, only_disagreement=False)(_View()), torch.tensor(-KL_AT_1))
+
+
+def test_temperature_softens_both_and_scales_by_its_square():
+    # T = 2: softmax(teacher / 2) = [sqrt 3, 1] / (1 + sqrt 3)
+    p = math.sqrt(3) / (1 + math.sqrt(3))
+    expected = 4 * (p * math.log(2 * p) + (1 - p) * math.log(2 * (1 - p)))
+    assert_close(kl_divergence(_View.teacher, _View.student, 2.0), torch.tensor([expected]))
+
+
+def test_dense_counts_only_samples_on_which_teacher_and_student_disagree_but_divides_by_all():
+    class Two(_View):
+        teacher = torch.tensor([[LOG3, 0.0], [LOG3, 0.0]])
+        student = torch.tensor([[1.0, 0.0], [0.0, LOG3]])  # agrees, disagrees
+
+    # second sample: KL([3/4, 1/4] || [1/4, 3/4]) = 3/4 log 3 - 1/4 log 3 = log(3) / 2
+    term = Adversarial(1.0, temperature=1.0, only_disagreement=True)
+    assert_close(term(Two()), torch.tensor(-LOG3 / 4))
+
+
+def _layer(mean: list[float], var: list[float]) -> LayerStatistics:
+    return LayerStatistics(torch.tensor(mean), torch.tensor(var), torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]))
+
+
+def test_eq_14_sums_euclidean_distances_over_layers_and_averages_over_clients():
+    class WithStatistics(_View):
+        # client 0: |(3, 4)| + |(1, 1) - (1, 1)| = 5, and |(0, 0)| + |(1, 2) - (1, 1)| = 1; client 1: no BN layer
+        statistics = [[_layer([3.0, 4.0], [1.0, 1.0]), _layer([0.0, 0.0], [1.0, 2.0])], []]
+
+    assert_close(BatchNormStatistics(1.0)(WithStatistics()), torch.tensor(3.0))
+
+
+def _bn_view(x: torch.Tensor, norm: nn.BatchNorm2d) -> View:
+    model = nn.Sequential(norm, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    bank = ClientBank([model])
+    return View(
+        x,
+        torch.zeros(len(x), dtype=torch.long),
+        student=model,
+        bank=bank,
+        ensemble=LogitAverage(Uploads([model], [1])),
+        needs=BatchNormStatistics.needs,
+    )
+
+
+def test_bn_loss_is_zero_exactly_when_the_statistics_agree():
+    x = torch.randn(16, 3, 4, 4)
+    norm = nn.BatchNorm2d(3)
+    norm.running_mean.copy_(x.mean((0, 2, 3)))
+    norm.running_var.copy_(x.var((0, 2, 3), correction=0))
+    assert BatchNormStatistics(1.0)(_bn_view(x, norm)).item() == 0.0
+
+
+def test_bn_loss_is_not_zero_when_they_differ_and_its_gradient_reaches_the_images():
+    x = torch.randn(16, 3, 4, 4, requires_grad=True)
+    loss = BatchNormStatistics(1.0)(_bn_view(x, nn.BatchNorm2d(3)))
+    loss.backward()
+    assert loss.item() > 0.01
+    assert x.grad.abs().sum() > 0
+
+
+def test_eqs_16_and_19_weigh_named_terms():
+    objective = Objective({"kl": Distillation(2.0, temperature=1.0), "ce": CrossEntropy(0.5)})
+    total, values = objective(_View())
+    assert_close(total, torch.tensor(2 * KL_AT_1 + 0.5 * math.log(4 / 3)))
+    assert set(values) == {"kl", "ce"}
+    assert_close(values["kl"], torch.tensor(KL_AT_1))
+
+
+def test_a_term_without_weight_is_neither_computed_nor_asks_for_anything():
+    class Explodes:
+        weight = 0.0
+        needs = frozenset({"statistics"})
+
+        def __call__(self, view):
+            raise AssertionError("computed")
+
+    objective = Objective({"off": Explodes(), "ce": CrossEntropy(1.0)})
+    assert objective.needs == frozenset()
+    assert set(objective(_View())[1]) == {"ce"}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_view_collects_statistics_only_where_they_are_needed(asked):
+    x = torch.randn(4, 3, 4, 4)
+    view = _bn_view(x, nn.BatchNorm2d(3))
+    view._needs = BatchNormStatistics.needs if asked else frozenset()
+    assert [len(client) for client in view.statistics] == ([1] if asked else [0])

@@ -1,0 +1,70 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from oneshot_fl.data.dataset import make_dataset
+from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.classifiers import cnn2, resnet18
+from oneshot_fl.phases.clients import ClientPlan, train_clients
+
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
+
+@pytest.fixture
+def data():
+    labels = torch.arange(66) % 3
+    images = (labels.view(-1, 1, 1, 1) * 100 + torch.randint(50, (66, 1, 8, 8))).to(torch.uint8)
+    return make_dataset(
+        name="stripes", train=(images, labels), test=(images, labels), class_names=("a", "b", "c"), mean=[0.5], std=[0.5]
+    )
+
+
+def _train(data, context, indices, build=cnn2, **settings):
+    options = {"norm": True} if build is cnn2 else {}
+    plans = [ClientPlan(build.__name__, options, partial(build, data.spec, **options)) for _ in indices]
+    partition = Partition("given", [np.array(index) for index in indices])
+    return train_clients(
+        data,
+        partition,
+        plans,
+        settings={"epochs": 3, "batch_size": 16, "seed": 0} | settings,
+        optimizer=SGD,
+        context=context,
+    )
+
+
+def test_training_lowers_the_loss_and_counts_samples(data, context):
+    logged = []
+    context.log.log = lambda metrics, step: logged.append((metrics, step))
+    clients = _train(data, context, [range(33), range(33, 66)])
+    assert [client.samples for client in clients] == [33, 33]
+    losses = [metrics["clients/00/loss"] for metrics, _ in logged if "clients/00/loss" in metrics]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("build", [cnn2, resnet18])
+@pytest.mark.parametrize("count", [1, 17])
+def test_a_last_batch_of_one_and_a_single_sample_train(data, context, build, count):
+    (client,) = _train(data, context, [range(count)], build, epochs=1)
+    assert client.samples == count
+
+
+def test_a_client_with_a_single_class_trains(data, context):
+    (client,) = _train(data, context, [range(0, 66, 3)])
+    logits = client.model.eval()(data.spec.to_input(data.train_images[:3]))
+    assert logits.argmax(1).tolist()[0] == 0
+
+
+def test_no_epochs_gives_the_common_initial_weights(data, context):
+    clients = _train(data, context, [range(33), range(33, 66)], epochs=0)
+    states = [client.model.state_dict() for client in clients]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_results_do_not_depend_on_the_other_clients(data, context):
+    alone = _train(data, context, [range(20)])
+    together = _train(data, context, [range(20), range(20, 66)])
+    assert alone[0].key == together[0].key

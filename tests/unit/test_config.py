@@ -1,0 +1,89 @@
+"""Mistakes end before training with one line that names the key and what would be right."""
+
+import pytest
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from oneshot_fl.config import check, client_models, explain, model_node, server_model
+from oneshot_fl.errors import OneshotError
+from tests.conftest import compose_config
+
+
+def _complaint(*overrides: str) -> str:
+    try:
+        check(compose_config(*overrides))
+    except OneshotError as error:
+        return str(error)
+    except (HydraException, OmegaConfBaseException) as error:
+        return explain(error)
+    raise AssertionError(f"{overrides} was accepted")
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("partition.alhpa=1", ["partition.alhpa", "partition.alpha"]),
+        ("clients.epohcs=1", ["clients.epohcs", "clients.epochs"]),
+        ("sede=1", ["sede", "seed"]),
+        ("method=fedhidra", ["method=fedhidra", "fedhydra", "dense", "fedavg"]),
+        ("method/ensemble=unifrom", ["method/ensemble=unifrom", "uniform"]),
+        ("method.ensemble=uniform", ["method/ensemble=uniform"]),
+        ("method.pool=growing", ["method/pool=growing"]),
+        ("method.objective.adv=0", ["method.objective.adv.weight=0"]),
+        ("method.objective.adv.weight=-1", ["method.objective.adv.weight=-1", "at least 0"]),
+        ("method.student.kl.temperature=0", ["method.student.kl.temperature=0", "above 0"]),
+        ("method.source.keep=worst", ["method.source.keep=worst", "last, best"]),
+        ("partition.alpha=0", ["partition.alpha=0", "above 0"]),
+        ("partition.alpha=ten", ["partition.alpha=ten", "number"]),
+        ("partition.alpha=.nan", ["partition.alpha", "number"]),
+        ("partition.clients=0", ["partition.clients=0", "at least 1"]),
+        ("partition.clients=2.5", ["partition.clients=2.5", "whole number"]),
+        ("clients.epochs=-1", ["clients.epochs=-1", "at least 0"]),
+        ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
+        ("distill.rounds=-1", ["distill.rounds=-1"]),
+        ("distill.generator_steps=0", ["distill.generator_steps=0"]),
+        ("distill.bank=fast", ["distill.bank=fast", "auto, loop, stacked"]),
+        ("stratify.classes_at_once=none", ["stratify.classes_at_once=none", "auto"]),
+        ("seed=-1", ["seed=-1"]),
+        ("communication_rounds=2", ["communication_rounds=2"]),
+        ("server_model=resnet19", ["resnet19", "resnet18"]),
+        ("data=image_folder", ["data.root", "data.root=..."]),
+        ("model=mixed", ["model.names", "5"]),
+        ("model=mixed model.names=[cnn2]", ["model.names", "5"]),
+        ("model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,cnnn]", ["cnnn", "cnn2"]),
+        ("method=fedavg model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,lenet5]", ["method=fedavg", "cnn2, lenet5"]),
+        ("method=fedavg server_model=lenet5", ["method=fedavg", "one architecture"]),
+        ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
+    ],
+)
+def test_one_plain_line(override, parts):
+    line = _complaint(*override.split(" "))
+    assert "\n" not in line
+    assert "https://" not in line
+    for part in parts:
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["partition=lognormal", "partition.alpha=null"],
+        ["model=mixed", "model.names=[cnn2,cnn2,cnn2,cnn2,cnn2]", "method=fedavg"],
+        ["method=dense", "server_model=lenet5"],
+        ["method.pool.rounds=1"],
+        ["distill.rounds=0"],
+        ["method/ensemble=uniform"],
+        ["method.objective.adv.weight=0"],
+    ],
+)
+def test_sound_settings_pass(overrides):
+    check(compose_config(*overrides))
+
+
+def test_models_of_clients_and_server():
+    cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5,cnn2,cnn2,cnn2]", "method=dense")
+    assert [node.name for node in client_models(cfg)] == ["cnn2", "lenet5", "cnn2", "cnn2", "cnn2"]
+    assert server_model(cfg).name == "cnn2"
+    cfg.server_model = "lenet5"
+    assert server_model(cfg).name == "lenet5"
+    assert model_node("cnn3").norm is True
