@@ -36,6 +36,9 @@ def compose_config(*overrides: str) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
+torch.set_num_threads(1)  # tiny tensors only wait for a second thread, above all on a busy machine
+
+
 @pytest.fixture
 def tiny(tmp_path: Path):
     """A function from overrides to a tiny configuration on the digits, with a store of its own."""

@@ -28,6 +28,8 @@ def plain(node: Any) -> Any:
 def build(node: Any, **extra: Any) -> Any:
     """Instantiate a node's `_target_` with its keys and `extra`; `name` is a label and not passed on.
 
+    A node marked `_partial_` waits for its `extra`; a node without a target is a dictionary of nodes.
+
     Raises:
         OneshotError: the part does not take a key that the node has, or lacks one that it needs.
     """
@@ -35,10 +37,12 @@ def build(node: Any, **extra: Any) -> Any:
     from hydra.utils import instantiate  # noqa: PLC0415
 
     settings = {key: value for key, value in plain(node).items() if key != "name"}
+    if "_target_" not in settings:
+        return {key: build(value) for key, value in settings.items()}
     try:
-        if not extra:
-            return instantiate(settings, _convert_="all")
         part = instantiate({**settings, "_partial_": True}, _convert_="all")
+        if settings.get("_partial_") and not extra:
+            return part
         inspect.signature(part).bind(**extra)
     except (InstantiationException, TypeError) as error:
         raise OneshotError(f"{settings.get('_target_')}: {' '.join(str(error).split())}") from error
@@ -227,6 +231,8 @@ def _check_architectures(cfg: DictConfig) -> None:
 def explain(error: Exception) -> str:
     """One plain line for an error that Hydra or OmegaConf raised while composing the configuration."""
     text = " ".join(str(error).split())
+    if override := getattr(error, "override", None):
+        return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
     if match := re.search(r"Could not override '([^']+)'", text):
         key = match[1]
         return f"{key}: there is no such key{_nearest(key, _all_keys())}; python -m oneshot_fl --cfg job prints all keys"

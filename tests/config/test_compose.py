@@ -33,7 +33,7 @@ def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
 def test_every_experiment_composes_and_starts_with_its_command(name):
     cfg = compose_config(f"experiment={name}", "data.root=somewhere") if "mnist" in name else compose_config(f"experiment={name}")
     check(cfg)
-    first = (config_dir() / "experiment" / f"{name}.yaml").read_text().splitlines()[0]
+    first = (config_dir() / "experiment" / f"{name}.yaml").read_text().splitlines()[1]
     assert f"python -m oneshot_fl -m experiment={name}" in first
 
 

@@ -13,12 +13,12 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(store: Path) -> dict[str, str]:
-    return os.environ | {"ONESHOT_FL_STORE": str(store), "COLUMNS": "120"}
+    return os.environ | {"ONESHOT_FL_STORE": str(store), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
 
 
 def call(*arguments: str, cwd: Path, tiny: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*(TINY if tiny else ()), *arguments),
+        command(*arguments, *(TINY if tiny else ())),
         cwd=cwd,
         env=environment(cwd / "store"),
         capture_output=True,

@@ -10,7 +10,7 @@ from tests.pipeline.cli import call, command, environment
 
 
 def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
-    done = call("-m", "method=fedavg,dense", "data=digits,mnist", "distill.rounds=1", cwd=tmp_path)
+    done = call("-m", "method=fedavg,dense", "data=digits,mnist", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("oneshot_fl: data.root: MNIST cannot be read") >= 1
     summaries = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("summary.json"))]

@@ -54,11 +54,12 @@ class ProbabilityAverage(nn.Module):
 
 
 def label_free(ensemble: Ensemble, P: Tensor) -> Tensor:
-    """Scores `[b, c]` where no label is known (test images): class j's score is its logit under the hypothesis y = j.
+    """Scores `[b, c]` where no label is known (test images): class j's log-probability under the hypothesis y = j.
 
-    An ensemble that ignores the label gives its logits back unchanged. The papers do not say how an ensemble that
-    depends on the label is tested; this is our reading.
+    The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that
+    agrees best with itself. Probabilities are compared, not logits, because stratified aggregation scales the logits of
+    each hypothesis differently. An ensemble that ignores the label keeps its own ranking.
     """
     _, batch, classes = P.shape
-    scores = [ensemble(P, torch.full((batch,), j, device=P.device))[:, j] for j in range(classes)]
+    scores = [ensemble(P, torch.full((batch,), j, device=P.device)).log_softmax(1)[:, j] for j in range(classes)]
     return torch.stack(scores, dim=1)

@@ -106,7 +106,7 @@ class WandbSink:
     """
 
     def __init__(
-        self, folder: Path, *, project: str, entity: str | None, study: str, name: str, mode: str | None, config: Any
+        self, folder: Path, *, project: str, entity: str | None, study: str, run_name: str, mode: str | None, config: Any
     ) -> None:
         import wandb  # noqa: PLC0415  (start-up time)
 
@@ -116,7 +116,7 @@ class WandbSink:
                 project=project,
                 entity=entity,
                 group=study,
-                name=name,
+                name=run_name,
                 dir=str(folder),
                 mode=chosen,  # type: ignore[arg-type]
                 config=config,

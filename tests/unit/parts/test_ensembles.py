@@ -24,15 +24,16 @@ def test_probability_average_gives_log_probabilities():
     assert_close(ProbabilityAverage(Uploads([], [1, 3]))(P, Y), expected)
 
 
-def test_label_free_leaves_ensembles_alone_that_do_not_look_at_the_label():
+def test_label_free_keeps_the_ranking_of_ensembles_that_do_not_look_at_the_label():
     logits = torch.randn(3, 4, 5)
     ensemble = LogitAverage(Uploads([], [1, 1, 1]))
-    assert_close(label_free(ensemble, logits), logits.mean(0))
+    assert_close(label_free(ensemble, logits), logits.mean(0).log_softmax(1))
 
 
 def test_label_free_scores_every_class_under_its_own_hypothesis():
     # U of the hand-worked example: U_r = [[.75, .25], [.2, .8]], U_c = [[.75, .2], [.25, .8]]
     ensemble = StratifiedAggregation(Uploads([], [1, 1], torch.tensor([[3.0, 1.0], [1.0, 4.0]])))
     logits = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]])
-    # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: class 0 scores 1.625, class 1 scores 3.4
-    assert_close(label_free(ensemble, logits), torch.tensor([[1.625, 3.4]]))
+    # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: log sigmoid(1.625 - 1.75) and log sigmoid(3.4 - 1.9)
+    expected = [-math.log1p(math.exp(0.125)), -math.log1p(math.exp(-1.5))]
+    assert_close(label_free(ensemble, logits), torch.tensor([expected]))
