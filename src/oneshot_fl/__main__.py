@@ -14,7 +14,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config import check, config_dir, explain
+from oneshot_fl.checks import check, explain
+from oneshot_fl.config import config_dir
 from oneshot_fl.errors import OneshotError
 
 
@@ -45,7 +46,7 @@ def _hydra_main(cfg: DictConfig) -> float | None:
 
 def _job(cfg: DictConfig, folder: Path) -> float:
     check(cfg)
-    from oneshot_fl.pipeline import run  # noqa: PLC0415  (torch loads only after the checks have passed)
+    from oneshot_fl.pipeline import run  # torch loads only after the checks have passed
 
     return run(cfg, folder)["server"]["accuracy_last"]
 

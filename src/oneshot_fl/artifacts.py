@@ -44,9 +44,7 @@ class Store:
     context: Mapping[str, Any] = field(default_factory=dict)
     """What every key depends on besides the phase's own inputs: versions, device, precision."""
 
-    def get_or_make(
-        self, phase: str, inputs: Mapping[str, Any], make: Callable[[Path], Artifact]
-    ) -> Artifact:
+    def get_or_make(self, phase: str, inputs: Mapping[str, Any], make: Callable[[Path], Artifact]) -> Artifact:
         """Load the artifact that belongs to `inputs`, or `make` and store it; a second process waits and loads.
 
         `make` gets a work folder for checkpoints that outlives a killed process and is removed on success.

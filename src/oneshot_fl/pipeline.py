@@ -25,9 +25,9 @@ from oneshot_fl.phases.evaluate import evaluate
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.loggers import RunLog
-from oneshot_fl.reporting.progress import Progress
 from oneshot_fl.reporting.outcome import Outcome
 from oneshot_fl.reporting.plots import draw_all
+from oneshot_fl.reporting.progress import Progress
 from oneshot_fl.reporting.summary import final_metrics, print_summary, summarise, write_results
 
 
@@ -84,9 +84,7 @@ def _store_root(cfg: DictConfig) -> Path:
 def _store(cfg: DictConfig) -> Store:
     trainer = plain(cfg.trainer)
     device = device_of(trainer).type
-    return Store(
-        _store_root(cfg), {"torch": torch.__version__, "device": device, "precision": trainer["precision"]}
-    )
+    return Store(_store_root(cfg), {"torch": torch.__version__, "device": device, "precision": trainer["precision"]})
 
 
 def _plan(node: DictConfig, data: Dataset) -> ClientPlan:

@@ -3,7 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
-from oneshot_fl.config import build, check, config_dir
+from oneshot_fl.checks import check
+from oneshot_fl.config import build, config_dir
 from oneshot_fl.data.dataset import DataSpec
 from tests.conftest import compose_config
 
@@ -31,7 +32,11 @@ def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_composes_and_starts_with_its_command(name):
-    cfg = compose_config(f"experiment={name}", "data.root=somewhere") if "mnist" in name else compose_config(f"experiment={name}")
+    cfg = (
+        compose_config(f"experiment={name}", "data.root=somewhere")
+        if "mnist" in name
+        else compose_config(f"experiment={name}")
+    )
     check(cfg)
     first = (config_dir() / "experiment" / f"{name}.yaml").read_text().splitlines()[1]
     assert f"python -m oneshot_fl -m experiment={name}" in first

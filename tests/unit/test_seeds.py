@@ -11,7 +11,9 @@ def test_every_element_of_the_path_matters_and_nothing_else():
 
 
 def test_generators_of_one_path_draw_the_same():
-    assert torch.equal(torch.rand(3, generator=torch_generator(1, "x")), torch.rand(3, generator=torch_generator(1, "x")))
+    assert torch.equal(
+        torch.rand(3, generator=torch_generator(1, "x")), torch.rand(3, generator=torch_generator(1, "x"))
+    )
 
 
 def test_seeded_restores_the_global_state():

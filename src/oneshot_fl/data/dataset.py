@@ -34,9 +34,7 @@ class DataSpec:
 
     def to_pixels(self, inputs: Tensor) -> Tensor:
         """The inverse of `normalise`, clipped to [0, 1]."""
-        return (
-            inputs * self._channelwise(self.std, inputs) + self._channelwise(self.mean, inputs)
-        ).clamp(0, 1)
+        return (inputs * self._channelwise(self.std, inputs) + self._channelwise(self.mean, inputs)).clamp(0, 1)
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from torch import Tensor
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.errors import OneshotError
 
-
 UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 """What torchvision raises over files that are missing, cut short or damaged, and over failed downloads."""
 
 
 def digits(*, mean: list[float], std: list[float]) -> Dataset:
     """scikit-learn's 1,797 handwritten 8x8 digits (no download), 20% held out by a fixed stratified split."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (start-up time)
-    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
     raw = load_digits()
     images = torch.from_numpy(np.rint(raw.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
@@ -53,7 +52,7 @@ def fashion_mnist(*, root: str, download: bool, mean: list[float], std: list[flo
 
 def emnist(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
     """EMNIST balanced: 112,800 + 18,800 grey 28x28 letters and digits, 47 classes, turned upright."""
-    upright = _from_torchvision(
+    return _from_torchvision(
         "EMNIST",
         "emnist",
         "EMNIST/raw/emnist-balanced-{train,test}-*-ubyte",
@@ -64,7 +63,6 @@ def emnist(*, root: str, download: bool, mean: list[float], std: list[float]) ->
         split="balanced",
         to_images=lambda images: _to_images(images).transpose(2, 3).contiguous(),
     )
-    return upright
 
 
 def cifar10(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
@@ -82,7 +80,7 @@ def svhn(*, root: str, download: bool, mean: list[float], std: list[float]) -> D
     return _from_torchvision("SVHN", "svhn", "{train,test}_32x32.mat", root, download, mean, std)
 
 
-def _from_torchvision(  # noqa: PLR0917
+def _from_torchvision(
     kind: str,
     name: str,
     files: str,
@@ -102,7 +100,7 @@ def _from_torchvision(  # noqa: PLR0917
 
 
 def _open_split(kind: str, files: str, root: str, download: bool, train: bool, extra: dict[str, str]) -> Any:
-    from torchvision import datasets  # noqa: PLC0415  (start-up time)
+    from torchvision import datasets
 
     which = {"split": "train" if train else "test"} if kind == "SVHN" else {"train": train}
     try:

@@ -89,7 +89,7 @@ def _decode_all(files: dict[str, list[tuple[Path, int]]], size: int | None, chan
 
 
 def _decode(path: Path, size: int | None, channels: int) -> np.ndarray:
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (start-up time)
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as image:

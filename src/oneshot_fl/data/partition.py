@@ -54,9 +54,7 @@ def iid(labels: Labels, *, clients: int, seed: int) -> Indices:
     return _sorted(np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients))
 
 
-def dirichlet(
-    labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int
-) -> Indices:
+def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int) -> Indices:
     """Each class is dealt to the clients by Dir(alpha), with a size cap (NIID-Bench; FedHydra, DENSE).
 
     A client that already holds n/m samples gets nothing more of the following classes. The whole draw is repeated

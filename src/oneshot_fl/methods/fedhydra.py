@@ -16,7 +16,8 @@ arXiv:2410.21119. The authors' code was not at hand; everything here is written 
 | Eq. 16: weighted sum | `parts.terms.Objective` | `method.objective.*.weight` |
 | Eq. 17: KL(P, F_g) | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 18, 19: beta CE(F_g, H[P]) | `HardLabel` | `method.student.hard_ce` |
-| Alg. 1: rounds, generator kept over rounds, last batch | `phases.distill`, `parts.sources.GeneratorSource` | `distill.rounds`, `method.source` |
+| Alg. 1: T_g rounds | `phases.distill` | `distill.rounds` |
+| Alg. 1: generator kept over rounds, batch of the last step | `parts.sources.GeneratorSource` | `method.source` |
 
 What the paper leaves open, and what is done here:
 - Student steps a round: Alg. 1 writes one; the codes it builds on take one pass over all rounds' images. The default is

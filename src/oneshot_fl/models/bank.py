@@ -112,9 +112,7 @@ def architecture(model: nn.Module) -> str:
 
 
 def _norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    return [
-        module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None
-    ]
+    return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None]
 
 
 @contextmanager

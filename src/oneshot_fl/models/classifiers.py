@@ -44,6 +44,7 @@ class Resize(nn.Module):
         self.size = size
 
     def forward(self, x: Tensor) -> Tensor:
+        """Images `[b, C, H, W]` -> `[b, C, size, size]`."""
         if x.shape[-1] == self.size:
             return x
         return F.interpolate(x, size=(self.size, self.size), mode="bilinear", align_corners=False)
@@ -68,7 +69,7 @@ def lenet5(spec: DataSpec) -> nn.Module:
 
 def resnet18(spec: DataSpec) -> nn.Module:
     """torchvision's ResNet-18 with the CIFAR stem (3x3, stride 1, no max pooling): 11,173,962 parameters at RGB, 10."""
-    from torchvision.models import resnet18 as build  # noqa: PLC0415  (start-up time)
+    from torchvision.models import resnet18 as build
 
     model = build(num_classes=spec.classes)
     model.conv1 = nn.Conv2d(spec.channels, 64, kernel_size=3, padding=1, bias=False)

@@ -38,9 +38,7 @@ class GeneratorSource(nn.Module):
         self.generator, self.classes, self.batch_size = generator, classes, batch_size
         self.steps, self.reset, self.keep = steps, reset, keep
 
-    def make(
-        self, score: Score, minimise: Callable[[Tensor], None], rng: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def make(self, score: Score, minimise: Callable[[Tensor], None], rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """One round's batch: images `[b, C, H, W]`, detached, and the labels `[b]` they were made for."""
         if self.reset:
             self.generator.reset(rng)

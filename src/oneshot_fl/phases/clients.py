@@ -126,7 +126,12 @@ def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], k: int) 
 
 
 def _fit(
-    module: ClientModule, batches: ImageBatches, settings: Mapping[str, Any], k: int, advance: EpochEnd, context: Context
+    module: ClientModule,
+    batches: ImageBatches,
+    settings: Mapping[str, Any],
+    k: int,
+    advance: EpochEnd,
+    context: Context,
 ) -> None:
     if settings["epochs"] == 0:
         return

@@ -23,7 +23,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from oneshot_fl.artifacts import Artifact, load_model
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import DataSpec, Dataset
+from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.sources import GeneratorSource
@@ -96,7 +96,7 @@ class DistillModule(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
-        generator_optimizer, student_optimizer = self.optimizers()  # type: ignore[misc, attr-defined]
+        generator_optimizer, student_optimizer = self.optimizers()  # type: ignore[attr-defined]
         x, y = self._generate(generator_optimizer)
         with torch.no_grad():
             teacher = self.ensemble(self.bank(x).logits, y)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -28,9 +28,7 @@ class Accuracies:
 class EvaluateModule(LightningModule):
     """One pass over the test set in which every client is asked once, whatever the number of ensembles."""
 
-    def __init__(
-        self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, Ensemble], *, classes: int
-    ) -> None:
+    def __init__(self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, Ensemble], *, classes: int) -> None:
         super().__init__()
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
@@ -46,11 +44,14 @@ class EvaluateModule(LightningModule):
         scores |= {name: label_free(ensemble, logits) for name, ensemble in self.ensembles.items()}
         scores["server"] = self.server(x)
         for name, score in scores.items():
-            self.accuracies[name].update(score, y)
+            self._accuracy(name).update(score, y)
+
+    def _accuracy(self, name: str) -> MulticlassAccuracy:
+        return cast(MulticlassAccuracy, self.accuracies[name])
 
     def results(self) -> Accuracies:
         """The accuracies of everything that was counted."""
-        values: dict[str, Any] = {name: fraction(metric) for name, metric in self.accuracies.items()}
+        values: dict[str, Any] = {name: fraction(self._accuracy(name)) for name in self.accuracies}
         return Accuracies(
             clients=[values[f"client {k}"] for k in range(len(self.bank.models))],
             ensembles={name: values[name] for name in self.ensembles},
@@ -67,8 +68,6 @@ def evaluate(
     context: Context,
 ) -> Accuracies:
     """Test clients, ensembles and server on one pass over `test`."""
-    module = EvaluateModule(
-        ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes
-    )
+    module = EvaluateModule(ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes)
     make_trainer(context.trainer).test(module, dataloaders=test, verbose=False)
     return module.results()

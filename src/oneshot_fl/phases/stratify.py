@@ -139,9 +139,7 @@ def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> i
     return 1 if device.type == "cpu" else classes
 
 
-def _all_classes(
-    measure: Callable[[Tensor], Tensor], classes: int, at_once: int, work: Path, task: Task
-) -> Tensor:
+def _all_classes(measure: Callable[[Tensor], Tensor], classes: int, at_once: int, work: Path, task: Task) -> Tensor:
     """u `[c]` of one client, group by group; finished groups are read from `work`."""
     parts = []
     for group in torch.arange(classes).split(at_once):

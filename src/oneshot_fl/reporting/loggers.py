@@ -76,7 +76,7 @@ class TensorBoardSink:
     """Scalars and pictures as TensorBoard event files in `<run>/tensorboard`."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (start-up time)
+        from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
@@ -87,7 +87,7 @@ class TensorBoardSink:
 
     def pictures(self, paths: Mapping[str, Path]) -> None:
         """Every picture under its own name."""
-        from matplotlib.image import imread  # noqa: PLC0415  (start-up time)
+        from matplotlib.image import imread
 
         for name, path in paths.items():
             self._writer.add_image(name, imread(path), dataformats="HWC")
@@ -106,9 +106,17 @@ class WandbSink:
     """
 
     def __init__(
-        self, folder: Path, *, project: str, entity: str | None, study: str, run_name: str, mode: str | None, config: Any
+        self,
+        folder: Path,
+        *,
+        project: str,
+        entity: str | None,
+        study: str,
+        run_name: str,
+        mode: str | None,
+        config: Any,
     ) -> None:
-        import wandb  # noqa: PLC0415  (start-up time)
+        import wandb
 
         chosen = mode or os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
         try:

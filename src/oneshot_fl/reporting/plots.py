@@ -32,7 +32,7 @@ def draw_all(folder: Path, outcome: Outcome) -> dict[str, Path]:
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Any]":
-    from matplotlib.figure import Figure  # noqa: PLC0415  (start-up time)
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
@@ -59,7 +59,7 @@ def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figu
 def guidance_maps(U: Tensor) -> "Figure":
     """U_r and U_c of a guidance matrix `[c, m]`, drawn client by class (FedHydra, Fig. 5b)."""
     classes, clients = U.shape
-    from matplotlib.figure import Figure  # noqa: PLC0415  (start-up time)
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3 + 0.9 * classes, 1.5 + 0.4 * clients), layout="constrained")
     for axes, weights, name in zip(

@@ -6,9 +6,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.seeds import torch_generator
 
 
-@pytest.mark.parametrize(
-    ("channels", "size", "expected"), [(3, 32, 2_328_899), (1, 32, 2_327_745), (1, 28, 1_834_305)]
-)
+@pytest.mark.parametrize(("channels", "size", "expected"), [(3, 32, 2_328_899), (1, 32, 2_327_745), (1, 28, 1_834_305)])
 def test_parameter_counts_of_the_reference_generator(channels, size, expected):
     spec = DataSpec(channels, size, 10, (0.5,) * channels, (0.5,) * channels)
     generator = ConvGenerator(spec, noise=256, width=64)

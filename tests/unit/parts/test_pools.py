@@ -5,9 +5,7 @@ from oneshot_fl.seeds import torch_generator
 
 
 def _entry(value: float, count: int = 4) -> Entry:
-    return Entry(
-        torch.full((count, 1, 2, 2), value), torch.full((count,), int(value)), torch.full((count, 3), value)
-    )
+    return Entry(torch.full((count, 1, 2, 2), value), torch.full((count,), int(value)), torch.full((count, 3), value))
 
 
 def test_a_growing_pool_replays_everything_and_keeps_rows_together():

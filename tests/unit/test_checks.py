@@ -4,7 +4,8 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config import check, client_models, explain, model_node, server_model
+from oneshot_fl.checks import check, explain
+from oneshot_fl.config import client_models, model_node, server_model
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 

@@ -1,0 +1,183 @@
+"""Checks before any training, and plain words for the errors of composing a configuration."""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from oneshot_fl.config import build, client_models, config_dir, nearest, plain, server_model
+from oneshot_fl.errors import OneshotError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be; `says` completes "must be ..."."""
+
+    says: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+COUNT = Rule("a whole number of at least 1", lambda v: _is_integer(v) and v >= 1)
+COUNT_OR_ZERO = Rule("a whole number of at least 0", lambda v: _is_integer(v) and v >= 0)
+COUNT_OR_NULL = Rule("a whole number of at least 1, or null", lambda v: v is None or (_is_integer(v) and v >= 1))
+POSITIVE = Rule("a number above 0", lambda v: _is_number(v) and 0 < v < float("inf"))
+NOT_NEGATIVE = Rule("a number of at least 0", lambda v: _is_number(v) and 0 <= v < float("inf"))
+POSITIVE_OR_NULL = Rule("a number above 0, or null", lambda v: v is None or POSITIVE.holds(v))
+
+
+def _one_of(*names: str) -> Rule:
+    return Rule(f"one of {', '.join(names)}", lambda v: v in names)
+
+
+RULES: dict[str, Rule] = {
+    "seed": COUNT_OR_ZERO,
+    "partition.seed": COUNT_OR_ZERO,
+    "partition.clients": COUNT,
+    "partition.classes": COUNT,
+    "partition.min_samples": COUNT_OR_ZERO,
+    "partition.retries": COUNT,
+    "partition.sigma": NOT_NEGATIVE,
+    "generator.noise": COUNT,
+    "generator.width": COUNT,
+    "clients.epochs": COUNT_OR_ZERO,
+    "clients.batch_size": COUNT,
+    "clients.optimizer.lr": POSITIVE,
+    "clients.seed": COUNT_OR_ZERO,
+    "stratify.steps": COUNT,
+    "stratify.batch_size": COUNT,
+    "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),
+    "stratify.min_loss": POSITIVE,
+    "stratify.optimizer.lr": POSITIVE,
+    "stratify.seed": COUNT_OR_ZERO,
+    "distill.rounds": COUNT_OR_ZERO,
+    "distill.generator_steps": COUNT,
+    "distill.batch_size": COUNT,
+    "distill.bank": _one_of("auto", "loop", "stacked"),
+    "distill.generator_optimizer.lr": POSITIVE,
+    "distill.student_optimizer.lr": POSITIVE,
+    "distill.seed": COUNT_OR_ZERO,
+    "evaluate.batch_size": COUNT,
+    "method.source.keep": _one_of("last", "best"),
+    "method.source.steps": COUNT,
+    "method.pool.rounds": COUNT_OR_NULL,
+    "communication_rounds": Rule("1; more rounds are not built yet", lambda v: v == 1),
+}
+
+
+def check(cfg: DictConfig) -> None:
+    """Everything that can be known to be wrong before data are read.
+
+    Raises:
+        OneshotError: naming the first key that is wrong and what would be right.
+    """
+    _check_groups(cfg)
+    alpha = POSITIVE_OR_NULL if cfg.partition.name == "lognormal" else POSITIVE
+    for key, rule in {**RULES, "partition.alpha": alpha}.items():
+        value = _select(cfg, key)
+        if value is not ABSENT and not rule.holds(value):
+            raise OneshotError(f"{key}={value}: must be {rule.says}")
+    _check_terms(cfg)
+    _check_missing(cfg)
+    _check_architectures(cfg)
+
+
+ABSENT = object()
+
+
+def _select(cfg: DictConfig, key: str) -> Any:
+    try:
+        value = OmegaConf.select(cfg, key, default=ABSENT)
+    except OmegaConfBaseException as error:
+        raise OneshotError(f"{key}: {str(error).splitlines()[0]}") from error
+    return value
+
+
+def _groups() -> Iterable[str]:
+    """All config groups as paths: `data`, `method/ensemble`, ..."""
+    root = config_dir()
+    return (
+        str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_dir() and any(path.glob("*.yaml"))
+    )
+
+
+def _check_groups(cfg: DictConfig) -> None:
+    for group in _groups():
+        key = group.replace("/", ".")
+        value = _select(cfg, key)
+        if isinstance(value, str):
+            raise OneshotError(
+                f"{key}={value}: {key} is a group of settings, not a value; to choose another one write {group}={value}"
+            )
+
+
+def _check_terms(cfg: DictConfig) -> None:
+    for slot in ("objective", "student"):
+        for name, term in (cfg.method.get(slot) or {}).items():
+            key = f"method.{slot}.{name}"
+            if not OmegaConf.is_dict(term) or "_target_" not in term:
+                raise OneshotError(f"{key}={term}: must be a term with a weight; write {key}.weight={term}")
+            if not NOT_NEGATIVE.holds(term.weight):
+                raise OneshotError(f"{key}.weight={term.weight}: must be {NOT_NEGATIVE.says}")
+            if "temperature" in term and not POSITIVE.holds(term.temperature):
+                raise OneshotError(f"{key}.temperature={term.temperature}: must be {POSITIVE.says}")
+
+
+def _check_missing(cfg: DictConfig) -> None:
+    missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names"})
+    if missing:
+        raise OneshotError(f"{missing[0]}: has no value; set it on the command line, {missing[0]}=...")
+
+
+def _check_architectures(cfg: DictConfig) -> None:
+    models = [*client_models(cfg), server_model(cfg)]
+    if "same_architecture" in build(cfg.method.init).needs and any(plain(m) != plain(models[0]) for m in models):
+        names = ", ".join(dict.fromkeys(model.name for model in models))
+        raise OneshotError(
+            f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
+            "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
+        )
+
+
+def explain(error: Exception) -> str:
+    """One plain line for an error that Hydra or OmegaConf raised while composing the configuration."""
+    text = " ".join(str(error).split())
+    if override := getattr(error, "override", None):
+        return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
+    if match := re.search(r"Could not override '([^']+)'", text):
+        key = match[1]
+        return f"{key}: there is no such key{nearest(key, _all_keys())}; python -m oneshot_fl --cfg job prints all keys"
+    if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
+        group, name = match[1].rsplit("/", 1)
+        options = match[3].split()
+        return f"{group}={name}: there is no such choice{nearest(name, options)}; choose from {', '.join(options)}"
+    return re.sub(r" See https?://\S+.*", "", text)
+
+
+def _all_keys() -> list[str]:
+    """Every key that some choice of the configuration has, and every group."""
+    keys = set(_groups())
+    for path in config_dir().rglob("*.yaml"):
+        package = ".".join(path.relative_to(config_dir()).parts[:-1])
+        own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
+        keys |= {key for key in own if not key.startswith(("hydra", "experiment")) and "defaults" not in key}
+    return sorted(keys)
+
+
+def _flat(node: Any, prefix: str = "") -> list[str]:
+    """The dotted names of all keys below a dictionary."""
+    if not isinstance(node, dict):
+        return []
+    names = {f"{prefix}.{key}".strip("."): value for key, value in node.items()}
+    return [*names, *(inner for name, value in names.items() for inner in _flat(value, name))]

@@ -1,0 +1,57 @@
+import pytest
+
+from oneshot_fl.reporting.loggers import CsvSink, RunLog
+
+
+class _Sink:
+    def __init__(self):
+        self.logged, self.closed = [], None
+
+    def log(self, metrics, step):
+        self.logged.append((dict(metrics), step))
+
+    def pictures(self, paths):
+        self.logged.append(dict(paths))
+
+    def close(self, failed):
+        self.closed = failed
+
+
+def test_all_sinks_get_everything_and_are_closed():
+    sinks = [_Sink(), _Sink()]
+    with RunLog(sinks) as log:
+        log.log({"a/b": 1.0}, 3)
+    assert all(sink.logged == [({"a/b": 1.0}, 3)] for sink in sinks)
+    assert [sink.closed for sink in sinks] == [False, False]
+
+
+def test_sinks_are_closed_as_failed_on_an_error():
+    sink = _Sink()
+    with pytest.raises(RuntimeError), RunLog([sink]):
+        raise RuntimeError
+    assert sink.closed is True
+
+
+def test_metrics_are_on_disk_before_the_run_ends_and_keep_full_precision(tmp_path):
+    sink = CsvSink(tmp_path)
+    sink.log({"distill/accuracy": 0.1 + 0.2}, 7)
+    assert (tmp_path / "metrics.csv").read_text().splitlines()[1] == f"distill/accuracy,7,{0.1 + 0.2!r}"
+    sink.close(failed=False)
+
+
+def test_wandb_runs_are_one_a_job_with_name_group_and_own_axes(tmp_path, monkeypatch):
+    from oneshot_fl.reporting.loggers import WandbSink
+
+    names = []
+    for name in ("first", "second"):
+        sink = WandbSink(
+            tmp_path, project="p", entity=None, study="s", run_name=name, mode="offline", config={"seed": 1}
+        )
+        sink.log({"distill/accuracy": 0.5}, 1)
+        sink.log({"clients/00/loss": 0.5}, 4)
+        names.append((sink._run.name, sink._run.group, sink._run.id))
+        assert sink._axes == {"distill/step", "clients/00/step"}
+        sink.close(failed=False)
+    assert [name for name, _, _ in names] == ["first", "second"]
+    assert {group for _, group, _ in names} == {"s"}
+    assert len({run_id for _, _, run_id in names}) == 2

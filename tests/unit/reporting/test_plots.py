@@ -1,0 +1,35 @@
+import numpy as np
+import torch
+
+from oneshot_fl.reporting.plots import accuracy_curve, guidance_maps, image_grid, partition_bubbles
+
+
+def test_bubbles_have_areas_in_proportion_to_counts_and_none_for_zero():
+    (axes,) = partition_bubbles(np.array([[4, 0], [1, 2]]), ("a", "b")).axes
+    (bubbles,) = axes.collections
+    assert bubbles.get_offsets().tolist() == [[0, 0], [0, 1], [1, 1]]
+    np.testing.assert_allclose(bubbles.get_sizes() / bubbles.get_sizes()[0], [1, 0.25, 0.5])
+
+
+def test_guidance_maps_show_both_normalisations_client_by_class():
+    U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])
+    rows, columns = guidance_maps(U).axes
+    np.testing.assert_allclose(rows.images[0].get_array(), [[0.75, 0.2], [0.25, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(columns.images[0].get_array(), [[0.75, 0.25], [0.2, 0.8]], rtol=1e-6)
+    assert [text.get_text() for text in rows.texts] == ["0.75", "0.20", "0.25", "0.80"]
+
+
+def test_the_curve_has_the_server_and_a_line_an_ensemble():
+    (axes,) = accuracy_curve([{"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 0.3}], {"uniform": 0.5}).axes
+    server, ensemble = axes.lines
+    assert server.get_xydata().tolist() == [[1, 0.1], [2, 0.3]]
+    assert set(ensemble.get_ydata()) == {0.5}
+
+
+def test_the_grid_has_one_row_a_class_that_is_there():
+    images = torch.stack([torch.full((1, 4, 4), value) for value in (0.1, 0.2, 0.9)])
+    (axes,) = image_grid(images, torch.tensor([1, 1, 3]), ("a", "b", "c", "d"), columns=2).axes
+    canvas = axes.images[0].get_array()
+    assert canvas.shape == (10, 10, 3)
+    np.testing.assert_allclose([canvas[0, 0, 0], canvas[0, 5, 0], canvas[5, 0, 0], canvas[5, 5, 0]], [0.1, 0.2, 0.9, 1])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "d"]
