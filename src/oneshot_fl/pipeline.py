@@ -16,6 +16,7 @@ from oneshot_fl.config import build, client_models, plain, server_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients import ClientPlan, TrainedClient, train_clients
@@ -52,6 +53,8 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         guidance = _guidance(cfg, data, clients, context) if "guidance" in _needs(cfg.method.get("ensemble")) else None
         uploads = Uploads([c.model for c in clients], partition.sizes, guidance.U if guidance else None)
         test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
+        for note in _notes(cfg, uploads):
+            console.print(f"note: {note}")
         server = _distill(cfg, data, test, clients, uploads, guidance, context)
         ensembles = {
             name: build(node)(uploads)
@@ -143,6 +146,15 @@ def _distill(
         },
         context=context,
     )
+
+
+def _notes(cfg: DictConfig, uploads: Uploads) -> list[str]:
+    """What a user should know although it is no mistake."""
+    terms = cfg.method.get("objective") or {}
+    idle = [name for name, term in terms.items() if term.weight and "statistics" in build(term).needs]
+    if idle and not any(map(has_batch_norm, uploads.models)):
+        return [f"no client has batch normalisation, so method.objective.{idle[0]} is 0 (model=cnn2, cnn3 have it)"]
+    return []
 
 
 def _method(cfg: DictConfig, data: Dataset, uploads: Uploads) -> Method:

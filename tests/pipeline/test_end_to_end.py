@@ -91,6 +91,13 @@ def test_mixed_architectures_and_another_server(tiny, tmp_path):
     assert summary["server"]["model"] == "lenet5"
 
 
+def test_a_loss_without_anything_to_compare_is_mentioned(tiny, tmp_path, capsys):
+    run(tiny("model=cnn2_plain", "method=dense", "distill.rounds=1"), tmp_path / "plain")
+    assert "note: no client has batch normalisation, so method.objective.bn is 0" in capsys.readouterr().out
+    run(tiny("model=cnn2", "method=dense", "distill.rounds=1"), tmp_path / "norm")
+    assert "note:" not in capsys.readouterr().out
+
+
 def test_a_second_run_computes_nothing_again(tiny, tmp_path, monkeypatch):
     first = run(tiny(), tmp_path / "first")
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", None)

@@ -58,11 +58,6 @@ class ClientBank(nn.Module):
         """Whether all clients have the same modules and the same tensor shapes."""
         return len({architecture(model) for model in self.models}) == 1
 
-    @property
-    def has_batch_norm(self) -> bool:
-        """Whether at least one client has a batch normalisation layer."""
-        return any(_norm_layers(model) for model in self.models)
-
     def forward(self, x: Tensor, *, statistics: bool = False) -> Replies:
         """Logits of every client on `x` `[b, C, H, W]`, and batch normalisation statistics where asked for."""
         if self._stacks_on(x.device):
@@ -109,6 +104,11 @@ def architecture(model: nn.Module) -> str:
     """A text that is equal for two models exactly if they have the same modules, tensor names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     return f"{model}{shapes}"
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether the model has a batch normalisation layer with running statistics."""
+    return bool(_norm_layers(model))
 
 
 def _norm_layers(model: nn.Module) -> list[_BatchNorm]:
