@@ -22,6 +22,7 @@ from oneshot_fl.errors import OneshotError
 def main() -> None:
     """The console script: Hydra's command line with our exit codes."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
+    _share_the_cores()
     try:
         _hydra_main()
     except OneshotError:
@@ -29,6 +30,16 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException) as error:
         _complain(explain(error))
         sys.exit(2)
+
+
+def _share_the_cores() -> None:
+    """Idle OpenMP threads give their core away soon (before torch is loaded; the user's own settings win).
+
+    With the default of 300,000 spins a generator step on 8x8 images took 0.9 s beside another run on the same two cores,
+    with 1,000 spins 0.03 s; alone 0.011 s and 0.013 s.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 @hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")

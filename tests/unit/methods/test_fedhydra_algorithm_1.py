@@ -151,4 +151,4 @@ def test_the_loop_equals_algorithm_1(uploads, context, pool_rounds):
     start = _student().state_dict()
     assert not math.isclose(float((expected["0.weight"] - start["0.weight"]).norm()), 0.0, abs_tol=1e-3)
     for name, tensor in server.model.state_dict().items():
-        torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-5, msg=name)
