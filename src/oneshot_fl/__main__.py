@@ -35,8 +35,8 @@ def main() -> None:
 def _share_the_cores() -> None:
     """Idle OpenMP threads give their core away soon (before torch is loaded; the user's own settings win).
 
-    With the default of 300,000 spins a generator step on 8x8 images took 0.9 s beside another run on the same two cores,
-    with 1,000 spins 0.03 s; alone 0.011 s and 0.013 s.
+    With the default of 300,000 spins a generator step on 8x8 images took 0.9 s beside another run on the same two
+    cores, with 1,000 spins 0.03 s; alone 0.011 s and 0.013 s.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"

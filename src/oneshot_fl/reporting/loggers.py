@@ -6,6 +6,7 @@ Every metric is named `phase/quantity` and carries a step on its own axis (an ep
 import csv
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -48,8 +49,9 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for sink in self.sinks:
-            sink.close(failed=error is not None)
+        with ExitStack() as closing:  # one that fails to close does not keep the others open
+            for sink in self.sinks:
+                closing.callback(sink.close, failed=error is not None)
 
 
 class CsvSink:

@@ -44,7 +44,7 @@ def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str,
             "disjoint": outcome.partition.disjoint,
         },
         "variant": fingerprint(plain(cfg.method)),
-        "protocol": protocol(cfg),
+        "protocol": protocol(cfg, outcome.data.fingerprint),
         "seed": cfg.seed,
         "clients": [
             {
@@ -83,11 +83,11 @@ def _settings(node: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in plain(node).items() if key not in hidden}
 
 
-def protocol(cfg: DictConfig) -> str:
+def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
-    groups = ("data", "partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
+    groups = ("partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), _settings(cfg[group])] for group in groups}
-    return fingerprint([common, cfg.server_model, cfg.communication_rounds])
+    return fingerprint([data_fingerprint, common, cfg.server_model, cfg.communication_rounds])
 
 
 def peak_memory_bytes() -> int:

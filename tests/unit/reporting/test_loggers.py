@@ -32,6 +32,17 @@ def test_sinks_are_closed_as_failed_on_an_error():
     assert sink.closed is True
 
 
+def test_a_sink_that_cannot_close_does_not_keep_the_others_open():
+    class Stuck(_Sink):
+        def close(self, failed):
+            raise OSError("disk full")
+
+    sinks = [_Sink(), Stuck(), _Sink()]
+    with pytest.raises(OSError, match="disk full"), RunLog(sinks):
+        pass
+    assert [sinks[0].closed, sinks[2].closed] == [False, False]
+
+
 def test_metrics_are_on_disk_before_the_run_ends_and_keep_full_precision(tmp_path):
     sink = CsvSink(tmp_path)
     sink.log({"distill/accuracy": 0.1 + 0.2}, 7)
