@@ -82,6 +82,7 @@ def check(cfg: DictConfig) -> None:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
+    _check_unknown(cfg)
     _check_groups(cfg)
     alpha = POSITIVE_OR_NULL if cfg.partition.name == "lognormal" else POSITIVE
     for key, rule in {**RULES, "partition.alpha": alpha}.items():
@@ -110,6 +111,20 @@ def _groups() -> Iterable[str]:
     return (
         str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_dir() and any(path.glob("*.yaml"))
     )
+
+
+def _check_unknown(cfg: DictConfig) -> None:
+    """Keys appended with `+` where nothing would read them; nodes with a `_target_` are checked when they are built."""
+    known = _all_keys()
+    for group in ("", "budget", "clients", "stratify", "distill", "evaluate", "method"):
+        node = cfg if not group else cfg[group]
+        for key in node if OmegaConf.is_dict(node) else ():
+            if f"{group}.{key}".strip(".") not in known:
+                raise OneshotError(_no_such_key(f"{group}.{key}".strip("."), known))
+
+
+def _no_such_key(key: str, known: list[str]) -> str:
+    return f"{key}: there is no such key{nearest(key, known)}; python -m oneshot_fl --cfg job prints all keys"
 
 
 def _check_groups(cfg: DictConfig) -> None:
@@ -156,8 +171,7 @@ def explain(error: Exception) -> str:
     if override := getattr(error, "override", None):
         return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
     if match := re.search(r"Could not override '([^']+)'", text):
-        key = match[1]
-        return f"{key}: there is no such key{nearest(key, _all_keys())}; python -m oneshot_fl --cfg job prints all keys"
+        return _no_such_key(match[1], _all_keys())
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         group, name = match[1].rsplit("/", 1)
         options = match[3].split()

@@ -39,12 +39,15 @@ class RoundCheckpoint(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
+        self.restore(pl_module, trainer.optimizers)
+
+    def restore(self, module: Any, optimizers: list[torch.optim.Optimizer]) -> None:
+        """The saved state, if there is one, into a `DistillModule` and its optimisers (none: it is not trained on)."""
         if self.saved is None:
             return
-        module: Any = pl_module
         module.student.load_state_dict(self.saved["student"])
         module.source.load_state_dict(self.saved["source"])
-        for optimizer, state in zip(trainer.optimizers, self.saved["optimizers"], strict=True):
+        for optimizer, state in zip(optimizers, self.saved["optimizers"], strict=bool(optimizers)):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])

@@ -223,7 +223,10 @@ def _fit(
     context: Context,
 ) -> float:
     """Run the rounds that are left; the seconds that earlier processes spent on the others."""
-    if left := rounds - checkpoint.rounds_done:
+    left = rounds - checkpoint.rounds_done
+    if left == 0:  # killed between the last round and the storing of the result
+        checkpoint.restore(module, [])
+    else:
         callbacks = [checkpoint, EpochEnd(lambda module: report(module.history))]
         trainer = make_trainer(context.trainer, epochs=left, callbacks=callbacks)
         with seeded(module.settings["seed"], "distillation"):

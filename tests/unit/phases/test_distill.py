@@ -103,8 +103,11 @@ def test_clients_are_left_as_they_were_uploaded(data, uploads, context):
         assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.parametrize("rounds_before", [2, SETTINGS["rounds"]])
 @pytest.mark.parametrize(("reset", "pool_rounds"), [(False, None), (True, 2)])
-def test_a_broken_run_goes_on_bit_for_bit(data, uploads, context, tmp_path, monkeypatch, reset, pool_rounds):
+def test_a_broken_run_goes_on_bit_for_bit(
+    data, uploads, context, tmp_path, monkeypatch, reset, pool_rounds, rounds_before
+):
     from oneshot_fl.artifacts import Store
     from oneshot_fl.phases.checkpoint import RoundCheckpoint
     from oneshot_fl.phases.context import Context
@@ -113,13 +116,13 @@ def test_a_broken_run_goes_on_bit_for_bit(data, uploads, context, tmp_path, monk
     other = Context(Store(tmp_path / "other"), context.trainer, context.progress, context.log)
     save = RoundCheckpoint.on_train_epoch_end
 
-    def die_after_two(self, trainer, module):
+    def die(self, trainer, module):
         save(self, trainer, module)
-        if len(module.history) == 2:
+        if len(module.history) == rounds_before:
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(RoundCheckpoint, "on_train_epoch_end", die_after_two)
+        patch.setattr(RoundCheckpoint, "on_train_epoch_end", die)
         with pytest.raises(RuntimeError, match="killed"):
             _distill(data, uploads, other, _method(uploads, reset=reset, pool_rounds=pool_rounds))
     resumed = _distill(data, uploads, other, _method(uploads, reset=reset, pool_rounds=pool_rounds))
