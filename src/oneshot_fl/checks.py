@@ -116,11 +116,12 @@ def _groups() -> Iterable[str]:
 def _check_unknown(cfg: DictConfig) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are checked when they are built."""
     known = _all_keys()
-    for group in ("", "budget", "clients", "stratify", "distill", "evaluate", "method"):
+    for group in ("", "budget", "clients", "stratify", "distill", "method"):
         node = cfg if not group else cfg[group]
-        for key in node if OmegaConf.is_dict(node) else ():
-            if f"{group}.{key}".strip(".") not in known:
-                raise OneshotError(_no_such_key(f"{group}.{key}".strip("."), known))
+        names = map(str, node) if OmegaConf.is_dict(node) else ()
+        unknown = [name for name in (f"{group}.{name}".strip(".") for name in names) if name not in known]
+        if unknown:
+            raise OneshotError(_no_such_key(unknown[0], known))
 
 
 def _no_such_key(key: str, known: list[str]) -> str:
