@@ -182,7 +182,7 @@ def explain(error: Exception) -> str:
 
 def _all_keys() -> list[str]:
     """Every key that some choice of the configuration has, and every group."""
-    keys = set(_groups())
+    keys = {group for path in _groups() for group in (path, path.replace("/", "."))}
     for path in config_dir().rglob("*.yaml"):
         package = ".".join(path.relative_to(config_dir()).parts[:-1])
         own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
