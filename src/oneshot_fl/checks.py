@@ -158,12 +158,18 @@ def _check_missing(cfg: DictConfig) -> None:
 
 def _check_architectures(cfg: DictConfig) -> None:
     models = [*client_models(cfg), server_model(cfg)]
-    if "same_architecture" in build(cfg.method.init).needs and any(plain(m) != plain(models[0]) for m in models):
+    needs = build(cfg.method.init).needs
+    if "same_architecture" in needs and any(plain(m) != plain(models[0]) for m in models):
         names = ", ".join(dict.fromkeys(model.name for model in models))
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
         )
+    if "chain" in needs:
+        from oneshot_fl.data.dataset import DataSpec  # torch: not before it is needed
+        from oneshot_fl.methods.ot import require_chain
+
+        require_chain(build(models[0], spec=DataSpec(channels=3, size=32, classes=10, mean=(0,) * 3, std=(1,) * 3)))
 
 
 def explain(error: Exception) -> str:

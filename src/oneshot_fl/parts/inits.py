@@ -19,19 +19,23 @@ class Fresh:
 
 
 class Average:
-    """The clients' weights and buffers averaged by numbers of samples (McMahan et al. 2017, Alg. 1).
-
-    Integer buffers (a count of batches) are the first client's: no layer computes with them.
-    """
+    """The clients' weights and buffers averaged by numbers of samples (McMahan et al. 2017, Alg. 1)."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"same_architecture"})
 
     def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
         """The student with the average loaded; all models must have the student's tensor names and shapes."""
-        states = [model.state_dict() for model in uploads.models]
-        weights = torch.tensor(uploads.sizes, dtype=torch.float64) / sum(uploads.sizes)
-        student.load_state_dict({name: _mean([state[name] for state in states], weights) for name in states[0]})
+        student.load_state_dict(mean_state([model.state_dict() for model in uploads.models], uploads.sizes))
         return student
+
+
+def mean_state(states: list[dict[str, Tensor]], sizes: list[int]) -> dict[str, Tensor]:
+    """State dicts of one architecture averaged by numbers of samples.
+
+    Integer buffers (a count of batches) are the first one's: no layer computes with them.
+    """
+    weights = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
+    return {name: _mean([state[name] for state in states], weights) for name in states[0]}
 
 
 def _mean(tensors: list[Tensor], weights: Tensor) -> Tensor:

@@ -1,0 +1,90 @@
+"""OT fusion: a permuted copy of a network fuses to the same function."""
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.ot import OptimalTransport, aligned_state, require_chain, unit_assignment
+from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5, resnet18
+from oneshot_fl.parts.uploads import Uploads
+
+SPEC = DataSpec(1, 28, 5, (0.5,), (0.5,))
+BUILDERS = [lambda: cnn2(SPEC, norm=True), lambda: cnn3(SPEC, norm=False), lambda: lenet5(SPEC)]
+
+
+def _trained_looking(build) -> nn.Module:
+    """A network whose batch normalisation layers have statistics and affine parameters of their own."""
+    model = build()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+    model(torch.randn(16, 1, 28, 28))
+    return model.eval()
+
+
+def _permuted(model: nn.Module, build) -> nn.Module:
+    """The same function with every hidden layer's units shuffled, written out layer by layer."""
+    copy = build().eval()
+    copy.load_state_dict(model.state_dict())
+    weighted = [layer for layer in copy if isinstance(layer, nn.Conv2d | nn.Linear)]
+    order = None
+    for layer in copy:
+        if isinstance(layer, nn.BatchNorm2d):
+            for tensor in (layer.weight.data, layer.bias.data, layer.running_mean, layer.running_var):
+                tensor.copy_(tensor[order].clone())
+        elif layer in weighted:
+            if order is not None:
+                units, per_channel = len(order), layer.weight[0].numel() // len(order)
+                flat = layer.weight.data.reshape(len(layer.weight), units, per_channel)[:, order]
+                layer.weight.data.copy_(flat.reshape(layer.weight.shape).clone())
+            if layer is not weighted[-1]:
+                order = torch.randperm(len(layer.weight))
+                layer.weight.data.copy_(layer.weight.data[order].clone())
+                layer.bias.data.copy_(layer.bias.data[order].clone())
+    return copy
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_a_permuted_copy_is_the_same_function_and_fuses_to_it(build):
+    model = _trained_looking(build)
+    copy = _permuted(model, build)
+    x = torch.randn(8, 1, 28, 28)
+    torch.testing.assert_close(copy(x), model(x), rtol=1e-4, atol=1e-5)
+    first = next(name for name, tensor in model.state_dict().items() if tensor.ndim == 4)
+    assert not torch.equal(copy.state_dict()[first], model.state_dict()[first])
+    fused = OptimalTransport()(build().eval(), Uploads([copy, model], [10, 20]))
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_anchor_has_most_samples_and_ties_go_to_the_lowest_id():
+    models = [nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(3)]
+    for sizes, expected in (([1, 5, 5], 1), ([7, 5, 5], 0)):
+        fused = OptimalTransport()(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), Uploads(models, sizes))
+        states = [aligned_state(model, models[expected]) for model in models]
+        mean = sum(size * state["0.weight"].double() for size, state in zip(sizes, states, strict=True)) / sum(sizes)
+        torch.testing.assert_close(fused.state_dict()["0.weight"], mean.float())
+
+
+def test_the_assignment_is_the_cheapest_one():
+    # distances to target 0: 1, 9; to target 1: 11, 1 -> unit 0 to target 0, unit 1 to target 1 (cost 2, not 20)
+    targets, units = torch.tensor([[0.0], [10.0]]), torch.tensor([[-1.0], [9.0]])
+    assert unit_assignment(units, targets).tolist() == [0, 1]
+    assert unit_assignment(units.flip(0), targets).tolist() == [1, 0]
+
+
+def test_the_output_layer_keeps_its_classes():
+    model, anchor = (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(2))
+    state = aligned_state(model, anchor)
+    assert torch.equal(state["2.bias"], model[2].bias)
+    assert torch.equal(state["2.weight"].sort(1).values, model[2].weight.data.sort(1).values)
+
+
+@pytest.mark.parametrize(
+    "model", [resnet18(SPEC), nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), nn.Sequential(nn.LSTM(2, 2))]
+)
+def test_what_is_no_chain_is_refused(model):
+    with pytest.raises(OneshotError, match="method=ot"):
+        require_chain(model)
