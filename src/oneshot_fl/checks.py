@@ -72,6 +72,11 @@ RULES: dict[str, Rule] = {
     "method.source.keep": _one_of("last", "best"),
     "method.source.steps": COUNT,
     "method.pool.rounds": COUNT_OR_NULL,
+    "method.ensemble.step": NOT_NEGATIVE,
+    "method.ensemble.decay": POSITIVE,
+    "method.ensemble.per": _one_of("batch", "round"),
+    "method.perturb.epsilon": NOT_NEGATIVE,
+    "method.perturb.direction": _one_of("sign", "gradient"),
     "communication_rounds": Rule("1; more rounds are not built yet", lambda v: v == 1),
 }
 

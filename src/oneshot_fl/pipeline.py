@@ -19,6 +19,7 @@ from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import Combine
 from oneshot_fl.phases.clients import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Loop, Method, Server, distill
@@ -56,11 +57,7 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
         for note in _notes(cfg, uploads):
             console.print(f"note: {note}")
         server = _distill(cfg, data, test, clients, uploads, guidance, context)
-        ensembles = {
-            name: build(node)(uploads)
-            for name, node in cfg.evaluate.ensembles.items()
-            if guidance or "guidance" not in _needs(node)
-        }
+        ensembles = _ensembles(cfg, uploads, server)
         accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
         outcome = Outcome(data, partition, clients, guidance, server, accuracies)
         summary = summarise(cfg, outcome, seconds=time.perf_counter() - begun)
@@ -157,6 +154,20 @@ def _notes(cfg: DictConfig, uploads: Uploads) -> list[str]:
     return []
 
 
+def _ensembles(cfg: DictConfig, uploads: Uploads, server: Server) -> dict[str, Combine]:
+    """The ensembles to test: those that evaluation names, as far as they can be built, and the method's own."""
+    rows = {
+        name: build(node)(uploads)
+        for name, node in cfg.evaluate.ensembles.items()
+        if uploads.guidance is not None or "guidance" not in _needs(node)
+    }
+    own = cfg.method.get("ensemble")
+    if own is not None and own.name not in rows:
+        rows[own.name] = build(own)(uploads)
+        rows[own.name].load_state_dict(server.ensemble)
+    return rows
+
+
 def _method(cfg: DictConfig, data: Dataset, uploads: Uploads) -> Method:
     slots = cfg.method
     init: Callable[[nn.Module, Uploads], nn.Module] = build(slots.init)
@@ -169,5 +180,6 @@ def _method(cfg: DictConfig, data: Dataset, uploads: Uploads) -> Method:
         objective=Objective(build(slots.objective)),
         pool=build(slots.pool),
         student=Objective(build(slots.student)),
+        perturb=build(slots.perturb)(data.spec) if slots.get("perturb") else None,
     )
     return Method(init, loop)

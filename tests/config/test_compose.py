@@ -13,6 +13,7 @@ ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in con
 GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
 EXPERIMENTS = [path.split("/", 1)[1] for path in ALL if path.startswith("experiment/")]
 EXTRAS = {
+    ("method/perturb", "hard"): ["method=co_boosting"],
     ("data", "image_folder"): ["data.root=somewhere"],
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
 }

@@ -12,6 +12,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
@@ -80,6 +81,15 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     logits.square().sum().backward()
     assert torch.isfinite(P.grad).all()
     assert P.grad.abs().sum() > 0
+    kept = ensemble.keep(P, y)
+    assert kept.shape[0] == 6
+    torch.testing.assert_close(ensemble.recall(kept), logits)
+    pool = Pool(rounds=None)
+    for _ in range(2):
+        pool.add(Entry(torch.zeros(6, 1), y, kept.detach()))
+    ensemble.refit(pool, 4, torch.Generator().manual_seed(0))
+    logits = ensemble(P, y)
+    assert torch.isfinite(logits).all()
     permutation = torch.randperm(6)
     torch.testing.assert_close(ensemble(P[:, permutation], y[permutation]), logits[permutation])
 
@@ -96,6 +106,18 @@ def test_an_init_returns_a_student_of_the_same_shape(name):
     assert all(parameter.requires_grad for parameter in student.parameters())
     for client, state in zip(clients, before, strict=True):
         assert all(torch.equal(value, state[key]) for key, value in client.state_dict().items())
+
+
+@pytest.mark.parametrize("name", choices("method/perturb", 1))
+def test_a_perturbation_keeps_shape_and_is_seeded_and_detached(name):
+    perturb = build(OmegaConf.load(config_dir() / "method/perturb" / f"{name}.yaml"))(SPECS[0])
+    x, teacher = torch.randn(3, 1, 8, 8), cnn2(SPECS[0], norm=True).eval()
+    first, again, other = (perturb(x, teacher, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert first.shape == x.shape
+    assert not first.requires_grad
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, x)
 
 
 def _terms() -> list[tuple[str, str, str]]:

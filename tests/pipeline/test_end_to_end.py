@@ -44,6 +44,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     if summary["rounds"]:
         assert summary["rounds"][-1]["accuracy"] == summary["server"]["accuracy_last"]
     assert ("stratified" in summary["ensemble"]["rows"]) is (method == "fedhydra")
+    assert ("boosted" in summary["ensemble"]["rows"]) is (method == "co_boosting")
     assert all(seconds >= 0 for seconds in summary["seconds"].values())
     assert summary["peak_memory_bytes"] > 1e6
     server = load_file(tmp_path / "run" / "server.safetensors")

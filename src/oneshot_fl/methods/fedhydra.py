@@ -37,9 +37,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from oneshot_fl.parts.ensembles import Fixed
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
 
@@ -65,7 +66,7 @@ def _normalised(U: Tensor, dim: int) -> Tensor:
     return torch.where(total > 0, U / total.where(total > 0, 1.0), 1.0 / U.shape[dim])
 
 
-class StratifiedAggregation(nn.Module):
+class StratifiedAggregation(Fixed):
     """SA (Alg. 3): P[i] = sum_k U_r[y_i, k] (U_c[:, k] * P_k[i]), Eqs. 8-11."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"guidance"})

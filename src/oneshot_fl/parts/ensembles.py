@@ -1,20 +1,55 @@
 """How m clients speak with one voice: `ensemble(P, y)`, `[m, b, c]` and `[b]` -> logits `[b, c]`."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.parts.view import Ensemble
+from oneshot_fl.parts.view import Combine
 
 
-class LogitAverage(nn.Module):
-    """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
+class Ensemble(Protocol):
+    """What the loop asks of an ensemble besides its logits."""
+
+    def __call__(self, P: Tensor, y: Tensor) -> Tensor:
+        """Client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
+
+    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+        """What the pool keeps of a batch, `[b, ...]`."""
+
+    def recall(self, kept: Tensor) -> Tensor:
+        """The teacher's logits `[b, c]` from what the pool kept."""
+
+    def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
+        """Learn from the pool, once a round."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What it has learned; an `nn.Module` has this already."""
+
+
+class Fixed(nn.Module):
+    """An ensemble that never changes: the pool keeps its logits, and there is nothing to refit."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
+
+    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+        """What the pool keeps of a batch: the ensemble's logits `[b, c]`."""
+        return self(P, y)
+
+    def recall(self, kept: Tensor) -> Tensor:
+        """The logits again."""
+        return kept
+
+    def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
+        """Nothing to learn."""
+
+
+class LogitAverage(Fixed):
+    """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
 
     def __init__(self, uploads: Uploads) -> None:
         super().__init__()
@@ -24,10 +59,9 @@ class LogitAverage(nn.Module):
         return P.mean(dim=0)
 
 
-class SizeWeighted(nn.Module):
+class SizeWeighted(Fixed):
     """Logits weighted by the clients' numbers of samples."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
     weights: Tensor
 
     def __init__(self, uploads: Uploads) -> None:
@@ -40,10 +74,8 @@ class SizeWeighted(nn.Module):
         return torch.einsum("m,mbc->bc", self.weights, P)
 
 
-class ProbabilityAverage(nn.Module):
+class ProbabilityAverage(Fixed):
     """The logarithm of the mean of the clients' softmax probabilities."""
-
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, uploads: Uploads) -> None:
         super().__init__()
@@ -53,7 +85,7 @@ class ProbabilityAverage(nn.Module):
         return torch.logsumexp(F.log_softmax(P, dim=2), dim=0) - math.log(len(P))
 
 
-def label_free(ensemble: Ensemble, P: Tensor) -> Tensor:
+def label_free(ensemble: Combine, P: Tensor) -> Tensor:
     """Scores `[b, c]` where no label is known (test images): class j's log-probability under the hypothesis y = j.
 
     The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that

@@ -11,17 +11,17 @@ from oneshot_fl.data.batches import index_batches
 
 
 class Entry(NamedTuple):
-    """One round's images `[b, C, H, W]`, their target labels `[b]` and the teacher's logits `[b, c]` on them."""
+    """One round's images `[b, C, H, W]`, their target labels `[b]`, and what the ensemble keeps of its answer."""
 
     x: Tensor
     y: Tensor
-    teacher: Tensor
+    kept: Tensor
 
 
 class Pool:
     """The batches of the last `rounds` rounds; all of them if `rounds` is None.
 
-    Teacher logits are computed once, when a batch enters, and kept: neither the clients nor a fixed ensemble change.
+    The clients are asked once, when a batch enters: a fixed ensemble keeps its logits, one that learns all clients'.
     `rounds=1` gives one student step a round, FedHydra's Algorithm 1 to the letter.
     """
 
@@ -34,7 +34,7 @@ class Pool:
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One shuffled pass over everything in the pool."""
-        x, y, teacher = (torch.cat(column) for column in zip(*self.entries, strict=True))
+        x, y, kept = (torch.cat(column) for column in zip(*self.entries, strict=True))
         for batch in index_batches(len(y), batch_size, rng):
             index = batch.to(y.device)
-            yield Entry(x[index], y[index], teacher[index])
+            yield Entry(x[index], y[index], kept[index])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, Replies
 
-Ensemble = Callable[[Tensor, Tensor], Tensor]
+Combine = Callable[[Tensor, Tensor], Tensor]
 """`ensemble(P, y)`: client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
 
 
@@ -21,7 +21,7 @@ class View:
         *,
         student: nn.Module,
         bank: ClientBank,
-        ensemble: Ensemble,
+        ensemble: Combine,
         needs: frozenset[str] = frozenset(),
         teacher: Tensor | None = None,
     ) -> None:

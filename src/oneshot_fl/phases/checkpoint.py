@@ -47,13 +47,14 @@ class RoundCheckpoint(Callback):
             return
         module.student.load_state_dict(self.saved["student"])
         module.source.load_state_dict(self.saved["source"])
+        module.ensemble.load_state_dict(self.saved["ensemble"])
         for optimizer, state in zip(optimizers, self.saved["optimizers"], strict=bool(optimizers)):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
         for number in self.saved["pool"]:
             tensors = load_file(self._batch_file(number), device=str(module.device))
-            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["teacher"]))
+            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["kept"]))
         _set_global_rng(self.saved["global_rng"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,6 +67,7 @@ class RoundCheckpoint(Callback):
             {
                 "student": module.student.state_dict(),
                 "source": module.source.state_dict(),
+                "ensemble": module.ensemble.state_dict(),
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),

@@ -3,7 +3,7 @@
     student = init(clients)
     for round in range(T_g):
         x, y = source.make(objective)           # T_G generator steps
-        pool.add(x, y, teacher)
+        pool.add(x, y); ensemble.refit(pool)    # refit: nothing to do unless the method learns weights
         for batch in pool: step(student objective)
 
 One Lightning epoch is one round, so the round is the axis of everything that is logged.
@@ -25,18 +25,19 @@ from oneshot_fl.artifacts import Artifact, load_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.parts.ensembles import Ensemble
+from oneshot_fl.parts.perturb import Perturb
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.sources import GeneratorSource
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.parts.view import Ensemble, View
+from oneshot_fl.parts.view import View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer
 from oneshot_fl.seeds import seeded, torch_generator
 
-SYNTHETIC = ("synthetic.images", "synthetic.labels")
-REVISION = 1  # raise it when a change here makes other numbers from the same configuration
+REVISION = 2  # raise it when a change here makes other numbers from the same configuration
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Loop:
     objective: Objective
     pool: Pool
     student: Objective
+    perturb: Perturb | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class DistillModule(LightningModule):
     ) -> None:
         super().__init__()
         self.student, self.bank = student, bank
-        self.ensemble, self.source, self.pool = loop.ensemble, loop.source, loop.pool
+        self.ensemble, self.source, self.pool, self.perturb = loop.ensemble, loop.source, loop.pool, loop.perturb
         self.objectives = {"generator": loop.objective, "student": loop.student}
         self.settings, self.factories = settings, optimizers
         self.rng = torch_generator(settings["seed"], "distill")
@@ -99,10 +101,10 @@ class DistillModule(LightningModule):
         generator_optimizer, student_optimizer = self.optimizers()  # type: ignore[attr-defined]
         x, y = self._generate(generator_optimizer)
         with torch.no_grad():
-            teacher = self.ensemble(self.bank(x).logits, y)
-        self.pool.add(Entry(x, y, teacher))
+            self.pool.add(Entry(x, y, self.ensemble.keep(self.bank(x).logits, y)))
+        self.ensemble.refit(self.pool, self.settings["batch_size"], self.rng)
         for entry in self.pool.batches(self.settings["batch_size"], self.rng):
-            self._minimise(self._score("student", *entry), student_optimizer)
+            self._minimise(self._student_loss(entry), student_optimizer)
 
     def _generate(self, optimizer: LightningOptimizer) -> tuple[Tensor, Tensor]:
         if self.source.reset:
@@ -113,6 +115,14 @@ class DistillModule(LightningModule):
                 lambda loss: self._minimise(loss, optimizer),
                 self.rng,
             )
+
+    def _student_loss(self, entry: Entry) -> Tensor:
+        if self.perturb is None:
+            return self._score("student", entry.x, entry.y, self.ensemble.recall(entry.kept))
+        hard = self.perturb(entry.x, lambda x: self.ensemble(self.bank(x).logits, entry.y), self.rng)
+        with torch.no_grad():
+            teacher = self.ensemble(self.bank(hard).logits, entry.y)
+        return self._score("student", hard, entry.y, teacher)
 
     def _score(self, who: str, x: Tensor, y: Tensor, teacher: Tensor | None = None) -> Tensor:
         objective = self.objectives[who]
@@ -164,6 +174,8 @@ class Server:
 
     model: nn.Module
     history: list[dict[str, Any]]
+    ensemble: dict[str, Tensor]
+    """What the method's ensemble learned, as a state dict; empty without a loop."""
     images: Tensor | None
     """The last round's synthetic images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
     labels: Tensor | None
@@ -196,22 +208,38 @@ def distill(
     def make(work: Path) -> Artifact:
         model = method.init(student(), uploads)
         if method.loop is None or rounds == 0:
-            return Artifact(model.state_dict(), {"history": []})
+            return Artifact(_prefixed("student", model.state_dict()), {"history": []})
         bank = ClientBank(uploads.models, mode=settings["bank"])
         module = DistillModule(
             model, bank, method.loop, classes=data.spec.classes, settings=settings, optimizers=optimizers
         )
         seconds = _fit(module, test, rounds, RoundCheckpoint(work), report, context)
-        synthetic = _last_images(module, data.spec)
-        return Artifact(module.student.state_dict() | synthetic, {"history": module.history}, seconds=seconds)
+        tensors = {
+            **_prefixed("student", module.student.state_dict()),
+            **_prefixed("ensemble", module.ensemble.state_dict()),
+            **_prefixed("synthetic", _last_images(module, data.spec)),
+        }
+        return Artifact(tensors, {"history": module.history}, seconds=seconds)
 
     key = {"revision": REVISION, "data": data.fingerprint, "settings": dict(settings), **inputs}
     artifact = context.store.get_or_make("distill", key, make)
-    images, labels = (artifact.tensors.pop(name, None) for name in SYNTHETIC)
-    model = load_model(student(), artifact.tensors, f"server ({context.store.root}/distill/{artifact.key})")
+    state, ensemble, synthetic = (_only(name, artifact.tensors) for name in ("student", "ensemble", "synthetic"))
+    model = load_model(student(), state, f"server ({context.store.root}/distill/{artifact.key})")
     report(artifact.facts["history"])
     report.task.finish()
-    return Server(model, artifact.facts["history"], images, labels, artifact.seconds)
+    return Server(
+        model, artifact.facts["history"], ensemble, synthetic.get("images"), synthetic.get("labels"), artifact.seconds
+    )
+
+
+def _prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+
+
+def _only(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one prefix, without it."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
 
 
 def _fit(
@@ -255,4 +283,4 @@ def _last_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
     """The newest batch of the pool as pixels, sorted by label."""
     entry = module.pool.entries[-1]
     order = entry.y.argsort(stable=True)
-    return dict(zip(SYNTHETIC, (spec.to_pixels(entry.x[order]), entry.y[order]), strict=True))
+    return {"images": spec.to_pixels(entry.x[order]), "labels": entry.y[order]}

@@ -16,9 +16,9 @@ def test_a_growing_pool_replays_everything_and_keeps_rows_together():
     assert sorted(len(batch.y) for batch in batches) == [2, 5, 5]
     labels = torch.cat([batch.y for batch in batches])
     assert labels.bincount().tolist() == [4, 4, 4]
-    for x, y, teacher in batches:
+    for x, y, kept in batches:
         assert torch.equal(x[:, 0, 0, 0].long(), y)
-        assert torch.equal(teacher[:, 0].long(), y)
+        assert torch.equal(kept[:, 0].long(), y)
 
 
 def test_a_bounded_pool_forgets_the_oldest_round():

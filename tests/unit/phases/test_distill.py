@@ -1,13 +1,16 @@
 """The loop: what a round does, and that an interrupted one goes on bit for bit."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.artifacts import Store
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
+from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
@@ -16,6 +19,8 @@ from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.sources import GeneratorSource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, Distillation, Objective
 from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases.checkpoint import RoundCheckpoint
+from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Loop, Method, distill, frozen
 from oneshot_fl.seeds import seeded
 
@@ -103,32 +108,50 @@ def test_clients_are_left_as_they_were_uploaded(data, uploads, context):
         assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("rounds_before", [2, SETTINGS["rounds"]])
-@pytest.mark.parametrize(("reset", "pool_rounds"), [(False, None), (True, 2)])
-def test_a_broken_run_goes_on_bit_for_bit(
-    data, uploads, context, tmp_path, monkeypatch, reset, pool_rounds, rounds_before
-):
-    from oneshot_fl.artifacts import Store
-    from oneshot_fl.phases.checkpoint import RoundCheckpoint
-    from oneshot_fl.phases.context import Context
-
-    unbroken = _distill(data, uploads, context, _method(uploads, reset=reset, pool_rounds=pool_rounds))
-    other = Context(Store(tmp_path / "other"), context.trainer, context.progress, context.log)
+def _broken(data, uploads, context, method, folder, after: int):
+    """A run that dies after some rounds, and the run that goes on from there in the same store."""
+    broken = Context(Store(folder), context.trainer, context.progress, context.log)
     save = RoundCheckpoint.on_train_epoch_end
 
     def die(self, trainer, module):
         save(self, trainer, module)
-        if len(module.history) == rounds_before:
+        if len(module.history) == after:
             raise RuntimeError("killed")
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoundCheckpoint, "on_train_epoch_end", die)
         with pytest.raises(RuntimeError, match="killed"):
-            _distill(data, uploads, other, _method(uploads, reset=reset, pool_rounds=pool_rounds))
-    resumed = _distill(data, uploads, other, _method(uploads, reset=reset, pool_rounds=pool_rounds))
+            _distill(data, uploads, broken, method())
+    return _distill(data, uploads, broken, method())
+
+
+@pytest.mark.parametrize("after", [2, SETTINGS["rounds"]])
+@pytest.mark.parametrize(("reset", "pool_rounds"), [(False, None), (True, 2)])
+def test_a_broken_run_goes_on_bit_for_bit(data, uploads, context, tmp_path, reset, pool_rounds, after):
+    def method() -> Method:
+        return _method(uploads, reset=reset, pool_rounds=pool_rounds)
+
+    unbroken = _distill(data, uploads, context, method())
+    resumed = _broken(data, uploads, context, method, tmp_path / "other", after)
     assert resumed.history == unbroken.history
     assert _same(resumed.model, unbroken.model)
     assert torch.equal(resumed.images, unbroken.images)
+
+
+def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, uploads, context, tmp_path):
+    def method() -> Method:
+        loop = _method(uploads).loop
+        ensemble = BoostedWeights(uploads, step=0.05, decay=0.9, per="batch", include_newest=False, normalise=True)
+        return Method(
+            Fresh(), replace(loop, ensemble=ensemble, perturb=Perturbation(SPEC, epsilon=0.02, direction="sign"))
+        )
+
+    unbroken = _distill(data, uploads, context, method())
+    resumed = _broken(data, uploads, context, method, tmp_path / "other", 3)
+    assert unbroken.ensemble["weights"].tolist() != [0.5, 0.5]
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
+    assert torch.equal(resumed.ensemble["weights"], unbroken.ensemble["weights"])
 
 
 def test_a_method_without_a_loop_is_its_init(data, uploads, context):

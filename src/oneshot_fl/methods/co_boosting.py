@@ -1,0 +1,151 @@
+"""Co-Boosting: better images and a better ensemble, in turns.
+
+R. Dai, Y. Zhang, A. Li, T. Liu, X. Yang, B. Han: Enhancing One-Shot Federated Learning Through Data and Ensemble
+Co-Boosting, ICLR 2024. Where paper and authors' code (github.com/rong-dai/Co-Boosting, commit 237c5dd) differ, the
+default is the code, which the paper's numbers come from; the paper's choice is an option.
+
+| equation | part | config key | paper's choice |
+|---|---|---|---|
+| Eq. 2: A_w = sum_k w_k f_k | `BoostedWeights` | `method.ensemble.normalise` | false: not divided by sum w |
+| Eqs. 5-6 (GHS): (1 - p_y) CE(A_w, y) | `HardCrossEntropy` | `method.objective.hard_ce` | same |
+| Eq. 7: -KL(A_w, f_S) | `parts.terms.Adversarial` | `method.objective.adv` | `.temperature=1` |
+| Eqs. 9-10 (DHS): one step towards a random vector | `Perturbation` | `method.perturb` | `.direction=gradient`, 8/255 |
+| Eqs. 11-12 (EE): sign steps on w | `BoostedWeights.refit` | `method.ensemble.step` | 0.1/n, `decay=1`, `per=round` |
+| Alg. 1: the newest batch counts for w | `BoostedWeights.refit` | `method.ensemble.include_newest` | true |
+| Eq. 4: KL, T = 4 | `parts.terms.Distillation` | `method.student.kl` | same |
+
+Table 7's switches: GHS `method.objective.hard_ce.power=0`, DHS `method.perturb=null`, EE `method.ensemble.step=0`.
+
+Deviations from both:
+- Weights never all reach zero (the code then divides by zero): a step that would do so is not taken.
+- Eq. 11 is evaluated on the stored images, as in the code; Algorithm 1 perturbs them first.
+- The gradient clipping, weight decay, cosine schedule and optimised z of the code are left out: the protocol is
+  FedHydra's (Sec. 4.1.5), shared by all methods.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.data.batches import index_batches
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.parts.perturb import Teacher
+from oneshot_fl.parts.pools import Pool
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import View
+
+
+@dataclass(frozen=True)
+class HardCrossEntropy:
+    """mean (1 - p_y)^power CE(P, y): samples that the ensemble finds hard weigh more (Eqs. 5-6; p is not trained)."""
+
+    weight: float
+    power: float
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        losses = F.cross_entropy(view.teacher, view.y, reduction="none")
+        return ((1 - torch.exp(-losses.detach())) ** self.power * losses).mean()
+
+
+class BoostedWeights(nn.Module):
+    """The clients' logits weighted by learned w (Eq. 2), which starts at 1/m and moves by sign steps (Eq. 12).
+
+    Args:
+        uploads: what the clients sent.
+        step: mu; 0 keeps the plain average.
+        decay: mu is multiplied by this after every round.
+        per: a step a `batch` of the pool, or one a `round` over the whole pool.
+        include_newest: whether the round's own batch takes part, or only those before it.
+        normalise: divide by the sum of w.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    weights: Tensor
+    rate: Tensor
+
+    def __init__(
+        self,
+        uploads: Uploads,
+        *,
+        step: float,
+        decay: float,
+        per: Literal["batch", "round"],
+        include_newest: bool,
+        normalise: bool,
+    ) -> None:
+        super().__init__()
+        self.decay, self.per, self.include_newest, self.normalise = decay, per, include_newest, normalise
+        clients = len(uploads.sizes)
+        self.register_buffer("weights", torch.full((clients,), 1 / clients))
+        self.register_buffer("rate", torch.tensor(step))
+
+    def forward(self, P: Tensor, y: Tensor) -> Tensor:
+        """Client logits `[m, b, c]` -> ensemble logits `[b, c]`; the label is not used."""
+        return self._combine(P, self.weights)
+
+    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+        """The pool keeps all clients' logits, `[b, m, c]`, because the weights go on changing."""
+        return P.transpose(0, 1)
+
+    def recall(self, kept: Tensor) -> Tensor:
+        """The ensemble's present logits `[b, c]` from what the pool kept."""
+        return self._combine(kept.transpose(0, 1), self.weights)
+
+    def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
+        """Move the weights against the gradient's sign on the pool's images and their target labels."""
+        entries = list(pool.entries)[: None if self.include_newest else -1]
+        if entries:
+            y = torch.cat([entry.y for entry in entries])
+            kept = torch.cat([entry.kept for entry in entries])
+            size = batch_size if self.per == "batch" else len(y)
+            for batch in index_batches(len(y), size, rng):
+                index = batch.to(y.device)
+                self._step(kept[index].transpose(0, 1), y[index])
+        self.rate *= self.decay
+
+    def _step(self, P: Tensor, y: Tensor) -> None:
+        weights = self.weights.clone().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(F.cross_entropy(self._combine(P, weights), y), weights)
+        moved = (self.weights - self.rate * gradient.sign()).clamp(0, 1)
+        self.weights.copy_(torch.where(moved.sum() > 0, moved, self.weights))
+
+    def _combine(self, P: Tensor, weights: Tensor) -> Tensor:
+        total = torch.einsum("m,mbc->bc", weights, P)
+        return total / weights.sum() if self.normalise else total
+
+
+class Perturbation:
+    """x + epsilon d, where d leads the ensemble's answer towards a random vector u ~ U[-1, 1]^c (Eq. 10).
+
+    Args:
+        spec: of the images; epsilon is in units of [0, 1] pixels.
+        epsilon: the strength.
+        direction: `sign` of the gradient on softmax(answer / 4) (the code), or the `gradient` of u^T answer divided by
+            its Euclidean norm a sample (the paper).
+    """
+
+    def __init__(self, spec: DataSpec, *, epsilon: float, direction: Literal["sign", "gradient"]) -> None:
+        self.spec, self.epsilon, self.direction = spec, epsilon, direction
+
+    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
+        """Images `[b, C, H, W]` -> perturbed images, detached."""
+        moving = x.detach().requires_grad_()
+        with torch.enable_grad():
+            answer = teacher(moving)
+            answer = F.softmax(answer / 4, dim=1) if self.direction == "sign" else answer
+            u = (2 * torch.rand(answer.shape, generator=rng) - 1).to(answer.device)
+            (gradient,) = torch.autograd.grad((u * answer).sum(), moving)
+        scale = self.epsilon / torch.tensor(self.spec.std, device=x.device).view(1, -1, 1, 1)
+        return (x + scale * self._direction(gradient)).detach()
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        if self.direction == "sign":
+            return gradient.sign()
+        norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1).clamp_min(1e-12)
+        return gradient / norm.view(-1, 1, 1, 1)
