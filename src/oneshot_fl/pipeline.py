@@ -1,7 +1,6 @@
 """The data flow: partition -> local training -> [stratify] -> distill -> evaluate -> report."""
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,11 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from torch import nn
 
 from oneshot_fl.artifacts import Store
 from oneshot_fl.config import build, client_models, plain, server_model
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.terms import Objective
@@ -124,7 +122,6 @@ def _distill(
         "clients": [client.key for client in clients],
         "guidance": guidance.keys if guidance else None,
         "method": plain(cfg.method),
-        "generator": plain(cfg.generator),
         "model": plain(server_model(cfg)),
     }
     settings = plain(cfg.distill)
@@ -133,14 +130,10 @@ def _distill(
         data,
         test,
         uploads,
-        _method(cfg, data, uploads),
+        _method(cfg, data.spec, uploads),
         student=partial(plan.initial_model, settings["seed"]),
         inputs=inputs,
         settings=settings,
-        optimizers={
-            "generator": build(cfg.distill.generator_optimizer),
-            "student": build(cfg.distill.student_optimizer),
-        },
         context=context,
     )
 
@@ -168,18 +161,22 @@ def _ensembles(cfg: DictConfig, uploads: Uploads, server: Server) -> dict[str, C
     return rows
 
 
-def _method(cfg: DictConfig, data: Dataset, uploads: Uploads) -> Method:
+def _method(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Method:
+    loop = None if cfg.method.source is None else build_loop(cfg, spec, uploads)
+    return Method(build(cfg.method.init), loop)
+
+
+def build_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Loop:
+    """The slots of `cfg.method` as parts."""
     slots = cfg.method
-    init: Callable[[nn.Module, Uploads], nn.Module] = build(slots.init)
-    if slots.source is None:
-        return Method(init, loop=None)
-    generator = build(cfg.generator, spec=data.spec)
-    loop = Loop(
+    own = ("generator", "optimizer")
+    source = build({key: value for key, value in slots.source.items() if key not in own})
+    return Loop(
         ensemble=build(slots.ensemble)(uploads),
-        source=build(slots.source)(generator, classes=data.spec.classes),
+        source=source(build(slots.source.generator, spec=spec), classes=spec.classes),
         objective=Objective(build(slots.objective)),
         pool=build(slots.pool),
         student=Objective(build(slots.student)),
-        perturb=build(slots.perturb)(data.spec) if slots.get("perturb") else None,
+        optimizers={"source": build(slots.source.optimizer), "student": build(cfg.distill.student_optimizer)},
+        perturb=build(slots.perturb)(spec) if slots.get("perturb") else None,
     )
-    return Method(init, loop)

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 Mode = Literal["auto", "loop", "stacked"]
 Moments = tuple[Tensor, Tensor]
 """Mean and biased variance of a batch at one layer, each `[channels]`."""
+Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
 
 
 class LayerStatistics(NamedTuple):
@@ -30,7 +31,9 @@ class Replies(NamedTuple):
     logits: Tensor
     """`[m, b, c]`"""
     statistics: list[list[LayerStatistics]]
-    """One list a client with one entry a batch normalisation layer; empty lists unless asked for."""
+    """One list a client with one entry a batch normalisation layer; empty lists unless `statistics` is asked for."""
+    features: list[Tensor]
+    """One `[b, d]` a client: what enters its last linear layer; empty unless `features` is asked for."""
 
 
 class ClientBank(nn.Module):
@@ -58,39 +61,39 @@ class ClientBank(nn.Module):
         """Whether all clients have the same modules and the same tensor shapes."""
         return len({architecture(model) for model in self.models}) == 1
 
-    def forward(self, x: Tensor, *, statistics: bool = False) -> Replies:
-        """Logits of every client on `x` `[b, C, H, W]`, and batch normalisation statistics where asked for."""
+    def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> Replies:
+        """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`."""
         if self._stacks_on(x.device):
-            return self._forward_stacked(x, statistics)
-        return self._forward_loop(x, statistics)
+            return self._forward_stacked(x, needs)
+        return self._forward_loop(x, needs)
 
     def _stacks_on(self, device: torch.device) -> bool:
         if self.mode == "auto":
             return device.type != "cpu" and self.same_architecture
         return self.mode == "stacked"
 
-    def _forward_loop(self, x: Tensor, statistics: bool) -> Replies:
-        logits, collected = [], []
+    def _forward_loop(self, x: Tensor, needs: frozenset[str]) -> Replies:
+        logits, statistics, features = [], [], []
         for model in self.models:
-            layers = _norm_layers(model) if statistics else []
-            with _captured(layers) as moments:
+            with _probed(model, needs) as probe:
                 logits.append(model(x))
-            collected.append([_statistics(moments[i], layers[i]) for i in sorted(moments)])
-        return Replies(torch.stack(logits), collected)
+            statistics.append(_statistics(model, probe.moments))
+            features += probe.features
+        return Replies(torch.stack(logits), statistics, features)
 
-    def _forward_stacked(self, x: Tensor, statistics: bool) -> Replies:
+    def _forward_stacked(self, x: Tensor, needs: frozenset[str]) -> Replies:
         base, parameters, buffers = self._stacked()
 
-        def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments]]:
-            with _captured(_norm_layers(base) if statistics else []) as moments:
-                return functional_call(base, (params, bufs), (x,)), dict(moments)
+        def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
+            with _probed(base, needs) as probe:
+                return functional_call(base, (params, bufs), (x,)), probe.moments, probe.features
 
-        logits, moments = torch.func.vmap(one)(parameters, buffers)
-        collected = [
-            [_statistics((moments[i][0][k], moments[i][1][k]), _norm_layers(model)[i]) for i in sorted(moments)]
+        logits, moments, features = torch.func.vmap(one)(parameters, buffers)
+        statistics = [
+            _statistics(model, {i: (mean[k], var[k]) for i, (mean, var) in moments.items()})
             for k, model in enumerate(self.models)
         ]
-        return Replies(logits, collected)
+        return Replies(logits, statistics, [feature for stacked in features for feature in stacked])
 
     def _stacked(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
         if self._stack is None:
@@ -115,27 +118,43 @@ def _norm_layers(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None]
 
 
+class _Probe(NamedTuple):
+    """What was seen inside a model during one call."""
+
+    moments: dict[int, Moments]
+    """By the position of the batch normalisation layer; layers that were not reached are missing."""
+    features: list[Tensor]
+
+
 @contextmanager
-def _captured(layers: list[_BatchNorm]) -> Iterator[dict[int, Moments]]:
-    """Collect the moments of what enters each layer that is reached, by its position in `layers`."""
-    moments: dict[int, Moments] = {}
+def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
+    """Look at what enters batch normalisation layers (`statistics`) and the last linear layer (`features`)."""
+    probe = _Probe({}, [])
 
-    def hook(position: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def keep(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+    def keep_moments(position: int) -> Hook:
+        def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
             reduced = [dim for dim in range(args[0].ndim) if dim != 1]
-            moments[position] = args[0].mean(reduced), args[0].var(reduced, correction=0)
+            probe.moments[position] = args[0].mean(reduced), args[0].var(reduced, correction=0)
 
-        return keep
+        return hook
 
-    handles = [layer.register_forward_pre_hook(hook(position)) for position, layer in enumerate(layers)]
+    hooks: list[tuple[nn.Module, Hook]] = []
+    if "statistics" in needs:
+        hooks += [(layer, keep_moments(position)) for position, layer in enumerate(_norm_layers(model))]
+    if "features" in needs:
+        head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        hooks.append((head, lambda _module, args: probe.features.append(args[0])))
+    handles = [layer.register_forward_pre_hook(hook) for layer, hook in hooks]
     try:
-        yield moments
+        yield probe
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _statistics(moments: Moments, layer: _BatchNorm) -> LayerStatistics:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    return LayerStatistics(*moments, layer.running_mean, layer.running_var)
+def _statistics(model: nn.Module, moments: dict[int, Moments]) -> list[LayerStatistics]:
+    layers = _norm_layers(model)
+    return [
+        LayerStatistics(*moments[i], layers[i].running_mean, layers[i].running_var)  # type: ignore[arg-type]
+        for i in sorted(moments)
+    ]

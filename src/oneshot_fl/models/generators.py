@@ -1,11 +1,25 @@
 """Image generators: noise `[b, nz]` -> images `[b, C, H, W]` in the space that models see."""
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
+
+
+class Generator(Protocol):
+    """What a source asks of a generator."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Noise `[b, nz]` -> images `[b, C, H, W]`."""
+
+    def sample_noise(self, count: int, rng: torch.Generator) -> Tensor:
+        """Noise `[count, nz]` on the generator's device."""
+
+    def reset(self, rng: torch.Generator) -> None:
+        """New random weights."""
 
 
 class ConvGenerator(nn.Module):
@@ -65,3 +79,29 @@ class ConvGenerator(nn.Module):
 
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, track_running_stats=False)
+
+
+class Pixels(nn.Module):
+    """No generator at all: the images themselves are the parameters (DeepInversion, ADI).
+
+    Args:
+        spec: of the images.
+        count: b, the number of images.
+    """
+
+    def __init__(self, spec: DataSpec, *, count: int) -> None:
+        super().__init__()
+        self.images = nn.Parameter(torch.zeros(count, spec.channels, spec.size, spec.size))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The images `[count, C, H, W]` in the space that models see; the noise is not used."""
+        return self.images + 0
+
+    def sample_noise(self, count: int, rng: torch.Generator) -> Tensor:
+        """Nothing is drawn: the randomness is in the images' start."""
+        return torch.empty(count, 0, device=self.images.device)
+
+    @torch.no_grad()
+    def reset(self, rng: torch.Generator) -> None:
+        """Standard normal pixels."""
+        self.images.copy_(torch.empty(self.images.shape).normal_(generator=rng))

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.generators import Generator
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """Images and target labels -> the generator's loss, a scalar."""
@@ -26,7 +26,7 @@ class GeneratorSource(nn.Module):
 
     def __init__(
         self,
-        generator: ConvGenerator,
+        generator: Generator,
         *,
         classes: int,
         batch_size: int,

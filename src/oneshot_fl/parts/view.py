@@ -32,8 +32,8 @@ class View:
 
     @cached_property
     def replies(self) -> Replies:
-        """The clients' answers, with batch normalisation statistics if some term needs them."""
-        return self._bank(self.x, statistics="statistics" in self._needs)
+        """The clients' answers, with what else the terms need."""
+        return self._bank(self.x, self._needs)
 
     @cached_property
     def teacher(self) -> Tensor:
@@ -44,6 +44,11 @@ class View:
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
         return self._student(self.x)
+
+    @property
+    def features(self) -> list[Tensor]:
+        """What enters each client's last layer, `[b, d]` a client; a term that reads it declares `features`."""
+        return self.replies.features
 
     @property
     def statistics(self) -> list[list[LayerStatistics]]:

@@ -49,6 +49,8 @@ class Loop:
     objective: Objective
     pool: Pool
     student: Objective
+    optimizers: Mapping[str, OptimizerFactory]
+    """Of the `source` and of the `student`."""
     perturb: Perturb | None = None
 
 
@@ -65,7 +67,6 @@ class DistillModule(LightningModule):
 
     Args:
         settings: `batch_size`, `rounds`, `seed`.
-        optimizers: of the `generator` and of the `student`.
     """
 
     automatic_optimization = False
@@ -78,13 +79,12 @@ class DistillModule(LightningModule):
         *,
         classes: int,
         settings: Mapping[str, Any],
-        optimizers: Mapping[str, OptimizerFactory],
     ) -> None:
         super().__init__()
         self.student, self.bank = student, bank
         self.ensemble, self.source, self.pool, self.perturb = loop.ensemble, loop.source, loop.pool, loop.perturb
         self.objectives = {"generator": loop.objective, "student": loop.student}
-        self.settings, self.factories = settings, optimizers
+        self.settings, self.factories = settings, loop.optimizers
         self.rng = torch_generator(settings["seed"], "distill")
         self.source.generator.reset(self.rng)
         self.history: list[dict[str, Any]] = []
@@ -92,8 +92,8 @@ class DistillModule(LightningModule):
         self._terms: dict[str, list[dict[str, Tensor]]] = {"generator": [], "student": []}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """The generator's and the student's optimiser."""
-        trained = {"generator": self.source, "student": self.student}
+        """The source's and the student's optimiser."""
+        trained = {"source": self.source, "student": self.student}
         return [self.factories[who](module.parameters()) for who, module in trained.items()]
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -191,7 +191,6 @@ def distill(
     student: Callable[[], nn.Module],
     inputs: Mapping[str, Any],
     settings: Mapping[str, Any],
-    optimizers: Mapping[str, OptimizerFactory],
     context: Context,
 ) -> Server:
     """Turn the uploads into the global model; one artifact, resumable after every round.
@@ -210,9 +209,7 @@ def distill(
         if method.loop is None or rounds == 0:
             return Artifact(_prefixed("student", model.state_dict()), {"history": []})
         bank = ClientBank(uploads.models, mode=settings["bank"])
-        module = DistillModule(
-            model, bank, method.loop, classes=data.spec.classes, settings=settings, optimizers=optimizers
-        )
+        module = DistillModule(model, bank, method.loop, classes=data.spec.classes, settings=settings)
         seconds = _fit(module, test, rounds, RoundCheckpoint(work), report, context)
         tensors = {
             **_prefixed("student", module.student.state_dict()),

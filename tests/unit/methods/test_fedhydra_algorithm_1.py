@@ -15,9 +15,9 @@ from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.distill import Loop, Method, distill
+from oneshot_fl.phases.distill import Method, distill
+from oneshot_fl.pipeline import build_loop
 from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
@@ -119,16 +119,14 @@ def _algorithm_1(uploads: Uploads, *, whole_pool: bool) -> nn.Module:
 
 @pytest.mark.parametrize("pool_rounds", [None, 1])
 def test_the_loop_equals_algorithm_1(uploads, context, pool_rounds):
-    cfg = compose_config("method=fedhydra", f"distill.generator_steps={STEPS}", "distill.batch_size=8")
-    slots = cfg.method
-    slots.pool.rounds = pool_rounds
-    loop = Loop(
-        ensemble=build(slots.ensemble)(uploads),
-        source=build(slots.source)(_generator(), classes=SPEC.classes),
-        objective=Objective(build(slots.objective)),
-        pool=build(slots.pool),
-        student=Objective(build(slots.student)),
+    cfg = compose_config(
+        "method=fedhydra",
+        f"distill.generator_steps={STEPS}",
+        f"distill.batch_size={SETTINGS['batch_size']}",
+        f"generator.noise={NOISE}",
+        f"generator.width={WIDTH}",
     )
+    cfg.method.pool.rounds = pool_rounds
     images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 2, 0])
     data = make_dataset(
         name="blank", train=(images, labels), test=(images, labels), class_names=("a", "b", "c"), mean=[0.5], std=[0.5]
@@ -137,14 +135,10 @@ def test_the_loop_equals_algorithm_1(uploads, context, pool_rounds):
         data,
         ImageBatches(images, labels, spec=SPEC, batch_size=4),
         uploads,
-        Method(build(slots.init), loop),
+        Method(build(cfg.method.init), build_loop(cfg, SPEC, uploads)),
         student=_student,
         inputs={},
         settings=SETTINGS,
-        optimizers={
-            "generator": build(cfg.distill.generator_optimizer),
-            "student": build(cfg.distill.student_optimizer),
-        },
         context=context,
     )
     expected = _algorithm_1(uploads, whole_pool=pool_rounds is None).state_dict()

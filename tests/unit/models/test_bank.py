@@ -17,14 +17,15 @@ def _clients(count: int = 3) -> list[nn.Module]:
     return models
 
 
-@pytest.mark.parametrize("statistics", [True, False])
-def test_stacked_and_looped_clients_agree_in_logits_statistics_and_gradients(statistics):
+@pytest.mark.parametrize("needs", [frozenset(), frozenset({"statistics", "features"})])
+def test_stacked_and_looped_clients_agree_in_logits_statistics_features_and_gradients(needs):
     models = _clients()
     answers = {}
     for mode in ("loop", "stacked"):
         x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        replies = ClientBank(models, mode=mode)(x, statistics=statistics)
-        loss = replies.logits.square().sum() + sum(
+        replies = ClientBank(models, mode=mode)(x, needs)
+        loss = replies.logits.square().sum() + sum(feature.square().sum() for feature in replies.features)
+        loss = loss + sum(
             (layer.batch_var - layer.running_var).square().sum() for client in replies.statistics for layer in client
         )
         loss.backward()
@@ -45,10 +46,18 @@ def test_statistics_are_those_of_what_enters_the_layer():
     norm = nn.BatchNorm2d(2)
     bank = ClientBank([nn.Sequential(norm, nn.Flatten())])
     x = torch.randn(5, 2, 3, 3)
-    ((layer,),) = bank(x, statistics=True).statistics
+    ((layer,),) = bank(x, frozenset({"statistics"})).statistics
     assert_close(layer.batch_mean, x.mean((0, 2, 3)))
     assert_close(layer.batch_var, x.var((0, 2, 3), correction=0))
     assert layer.running_mean is norm.running_mean
+
+
+def test_features_are_what_enters_the_last_linear_layer():
+    models = _clients(2)
+    x = torch.randn(4, 1, 8, 8)
+    features = ClientBank(models)(x, frozenset({"features"})).features
+    for model, feature in zip(models, features, strict=True):
+        assert_close(feature, model[:-1](x))
 
 
 def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
@@ -56,7 +65,7 @@ def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
     before = [model[1].running_mean.clone() for model in models]
     bank = ClientBank(models)
     bank.train()
-    bank(torch.randn(4, 1, 8, 8), statistics=True)
+    bank(torch.randn(4, 1, 8, 8), frozenset({"statistics"}))
     assert not any(parameter.requires_grad for parameter in bank.parameters())
     assert not any(module.training for module in bank.modules())
     assert not any(module._forward_pre_hooks for module in bank.modules())
@@ -65,7 +74,7 @@ def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
 
 def test_different_architectures_share_a_bank():
     bank = ClientBank([cnn2(SPEC, norm=True), lenet5(SPEC)])
-    replies = bank(torch.randn(4, 1, 8, 8), statistics=True)
+    replies = bank(torch.randn(4, 1, 8, 8), frozenset({"statistics"}))
     assert not bank.same_architecture
     assert replies.logits.shape == (2, 4, 3)
     assert [len(client) for client in replies.statistics] == [2, 0]

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.generators import ConvGenerator, Pixels
 from oneshot_fl.seeds import torch_generator
 
 
@@ -30,3 +30,15 @@ def test_reset_depends_on_the_generator_of_random_numbers_only(spec):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert states[0]["project.weight"].std().item() == pytest.approx(0.02, rel=0.1)
     assert states[0]["decode.0.weight"].mean().item() == pytest.approx(1.0, abs=0.05)
+
+
+def test_pixels_are_images_that_start_as_noise_and_can_be_stepped(spec):
+    pixels = Pixels(spec, count=50)
+    pixels.reset(torch_generator(3))
+    images = pixels(pixels.sample_noise(50, torch_generator(0)))
+    assert images.shape == (50, 1, 8, 8)
+    assert images.std().item() == pytest.approx(1.0, abs=0.05)
+    before = images.detach().clone()
+    images.sum().backward()
+    torch.optim.SGD(pixels.parameters(), lr=1.0).step()
+    torch.testing.assert_close(pixels(torch.empty(50, 0)), before - 1)

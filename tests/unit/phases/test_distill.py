@@ -27,7 +27,7 @@ from oneshot_fl.seeds import seeded
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "seed": 5}
 OPTIMIZERS = {
-    "generator": partial(torch.optim.Adam, lr=0.01),
+    "source": partial(torch.optim.Adam, lr=0.01),
     "student": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
 }
 
@@ -66,7 +66,9 @@ def _method(uploads: Uploads, *, reset: bool = False, pool_rounds: int | None = 
         }
     )
     student = Objective({"kl": Distillation(1.0, temperature=1.0)})
-    return Method(Fresh(), Loop(LogitAverage(uploads), source, objective, Pool(rounds=pool_rounds), student))
+    return Method(
+        Fresh(), Loop(LogitAverage(uploads), source, objective, Pool(rounds=pool_rounds), student, OPTIMIZERS)
+    )
 
 
 def _distill(data, uploads, context, method, **options):
@@ -80,7 +82,6 @@ def _distill(data, uploads, context, method, **options):
         student=_student,
         inputs={"uploads": "fixed"},
         settings=settings,
-        optimizers=OPTIMIZERS,
         context=context,
     )
 

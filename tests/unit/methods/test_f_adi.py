@@ -1,0 +1,36 @@
+import math
+
+import torch
+from torch.testing import assert_close
+
+from oneshot_fl.methods.f_adi import Competition, ImageNorm, TotalVariation
+
+LOG3 = math.log(3.0)
+
+
+class _View:
+    x = torch.tensor([[[[0.0, 3.0], [4.0, 7.0]]]])
+    teacher = torch.tensor([[LOG3, 0.0]])  # [3/4, 1/4] at temperature 1
+    student = torch.tensor([[0.0, LOG3]])  # [1/4, 3/4]
+
+
+def test_total_variation_adds_four_norms():
+    # right: (3, 3) -> sqrt 18; down: (4, 4) -> sqrt 32; diagonals: 7 - 0 and 4 - 3
+    assert_close(TotalVariation(1.0)(_View()), torch.tensor(math.sqrt(18) + math.sqrt(32) + 7 + 1))
+
+
+def test_image_norm():
+    assert_close(ImageNorm(1.0)(_View()), torch.tensor(math.sqrt(9 + 16 + 49)))
+
+
+def test_competition_is_one_minus_the_divergence_from_the_mixture():
+    # mixture [1/2, 1/2]: KL(M || [3/4, 1/4]) = 1/2 log(2/3) + 1/2 log 2, the same for the other
+    divergence = 0.5 * math.log(2 / 3) + 0.5 * math.log(2)
+    assert_close(Competition(1.0, temperature=1.0)(_View()), torch.tensor(1 - divergence))
+
+
+def test_competition_is_one_where_teacher_and_student_agree():
+    class Agree(_View):
+        student = _View.teacher
+
+    assert_close(Competition(1.0, temperature=3.0)(Agree()), torch.tensor(1.0))

@@ -1,0 +1,32 @@
+import math
+
+import torch
+from torch.testing import assert_close
+
+from oneshot_fl.methods.f_dafl import Activation, InformationEntropy, PseudoLabel
+
+LOG3 = math.log(3.0)
+
+
+class _View:
+    """Two images: the ensemble gives [3/4, 1/4] and [1/4, 3/4]."""
+
+    teacher = torch.tensor([[LOG3, 0.0], [0.0, LOG3]])
+    features = [torch.tensor([[1.0, -3.0]]), torch.tensor([[0.0, 0.5, -1.0]])]
+
+
+def test_pseudo_labels_are_the_ensembles_own():
+    assert_close(PseudoLabel(1.0)(_View()), torch.tensor(math.log(4 / 3)))
+
+
+def test_activation_is_the_negative_mean_size_of_features_over_clients():
+    assert_close(Activation(1.0)(_View()), torch.tensor(-(2.0 + 0.5) / 2))
+
+
+def test_entropy_is_lowest_for_balanced_classes_and_counts_in_log10():
+    assert_close(InformationEntropy(1.0)(_View()), torch.tensor(-math.log10(2)))
+
+    class OneClass(_View):
+        teacher = torch.tensor([[60.0, 0.0], [60.0, 0.0]])
+
+    assert_close(InformationEntropy(1.0)(OneClass()), torch.tensor(0.0))
