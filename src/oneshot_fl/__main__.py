@@ -56,7 +56,10 @@ def _hydra_main(cfg: DictConfig) -> float | None:
 
 
 def _job(cfg: DictConfig, folder: Path) -> float:
-    check(cfg)
+    try:
+        check(cfg)
+    except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
+        raise OneshotError(explain(error)) from error
     from oneshot_fl.pipeline import run  # torch loads only after the checks have passed
 
     return run(cfg, folder)["server"]["accuracy_last"]

@@ -158,7 +158,11 @@ def _check_terms(cfg: DictConfig) -> None:
 def _check_missing(cfg: DictConfig) -> None:
     missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names"})
     if missing:
-        raise OneshotError(f"{missing[0]}: has no value; set it on the command line, {missing[0]}=...")
+        raise OneshotError(_has_no_value(missing[0]))
+
+
+def _has_no_value(key: str) -> str:
+    return f"{key}: has no value; set it on the command line, {key}=..."
 
 
 def _check_architectures(cfg: DictConfig) -> None:
@@ -188,6 +192,8 @@ def explain(error: Exception) -> str:
         group, name = match[1].rsplit("/", 1)
         options = match[3].split()
         return f"{group}={name}: there is no such choice{nearest(name, options)}; choose from {', '.join(options)}"
+    if match := re.search(r"Missing mandatory value: (\S+)", text):
+        return _has_no_value(match[1])
     return re.sub(r" See https?://\S+.*", "", text)
 
 

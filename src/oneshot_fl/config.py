@@ -56,7 +56,7 @@ def model_node(name: str) -> DictConfig:
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return DictConfig(OmegaConf.load(folder / f"{name}.yaml"))
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")} - {"mixed"})
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     raise OneshotError(
         f"model: there is no architecture {name!r}{nearest(name, known)}; choose from {', '.join(known)}"
     )
@@ -74,17 +74,19 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
     """The architecture of each of the m clients.
 
     Raises:
-        OneshotError: `model.names` does not have one name a client.
+        OneshotError: `model.names` is missing, empty, or longer than there are clients.
     """
     clients = cfg.partition.clients
-    if cfg.model.name != "mixed":
+    missing = OmegaConf.is_missing(cfg.model, "names")
+    if not missing and "names" not in cfg.model:
         return [cfg.model] * clients
-    if OmegaConf.is_missing(cfg.model, "names") or len(cfg.model.names) != clients:
+    if missing or not 1 <= len(cfg.model.names) <= clients:
         raise OneshotError(
-            f"model.names: model=mixed needs one name a client, {clients} in all, "
-            "for instance 'model.names=[cnn2,lenet5,cnn3,resnet18,cnn2]'"
+            f"model.names: needs between 1 and {clients} names (partition.clients), which are dealt in turn, "
+            "for instance 'model.names=[cnn2,lenet5,resnet18]'"
         )
-    return [model_node(name) for name in cfg.model.names]
+    nodes = [model_node(name) for name in cfg.model.names]
+    return [nodes[k % len(nodes)] for k in range(clients)]
 
 
 def server_model(cfg: DictConfig) -> DictConfig:

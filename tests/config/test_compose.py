@@ -16,6 +16,9 @@ EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
     ("data", "image_folder"): ["data.root=somewhere"],
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
+    ("model", "fedhydra_mixed"): ["method=dense"],
+    ("model", "coboosting_mixed"): ["method=dense"],
+    ("model", "torchvision"): ["model.architecture=densenet121"],
 }
 
 

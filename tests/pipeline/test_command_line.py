@@ -26,6 +26,7 @@ def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
         (("partition.alhpa=1",), "oneshot_fl: partition.alhpa: there is no such key, did you mean partition.alpha?"),
         (("method=nothing",), "oneshot_fl: method=nothing: there is no such choice"),
         (("method.ensemble=uniform",), "oneshot_fl: method.ensemble=uniform: method.ensemble is a group"),
+        (("model=torchvision",), "oneshot_fl: model.architecture: has no value"),
         (("data=mnist", "data.root=nowhere"), "oneshot_fl: data.root: MNIST cannot be read"),
     ],
 )

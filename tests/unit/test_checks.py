@@ -53,7 +53,10 @@ def _complaint(*overrides: str) -> str:
         ("server_model=resnet19", ["resnet19", "resnet18"]),
         ("data=image_folder", ["data.root", "data.root=..."]),
         ("model=mixed", ["model.names", "5"]),
-        ("model=mixed model.names=[cnn2]", ["model.names", "5"]),
+        ("model=mixed model.names=[]", ["model.names", "5"]),
+        ("model=mixed model.names=[cnn2] partition.clients=0", ["partition.clients=0"]),
+        ("model=fedhydra_mixed partition.clients=4 method=dense", ["model.names", "4"]),
+        ("model=torchvision", ["model.architecture", "model.architecture=..."]),
         ("model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,cnnn]", ["cnnn", "cnn2"]),
         ("method=fedavg model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,lenet5]", ["method=fedavg", "cnn2, lenet5"]),
         ("method=fedavg server_model=lenet5", ["method=fedavg", "one architecture"]),
@@ -88,8 +91,8 @@ def test_sound_settings_pass(overrides):
 
 
 def test_models_of_clients_and_server():
-    cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5,cnn2,cnn2,cnn2]", "method=dense")
-    assert [node.name for node in client_models(cfg)] == ["cnn2", "lenet5", "cnn2", "cnn2", "cnn2"]
+    cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5]", "method=dense")
+    assert [node.name for node in client_models(cfg)] == ["cnn2", "lenet5", "cnn2", "lenet5", "cnn2"]
     assert server_model(cfg).name == "cnn2"
     cfg.server_model = "lenet5"
     assert server_model(cfg).name == "lenet5"

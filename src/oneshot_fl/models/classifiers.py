@@ -67,14 +67,48 @@ def lenet5(spec: DataSpec) -> nn.Module:
     )
 
 
-def resnet18(spec: DataSpec) -> nn.Module:
-    """torchvision's ResNet-18 with the CIFAR stem (3x3, stride 1, no max pooling): 11,173,962 parameters at RGB, 10."""
-    from torchvision.models import resnet18 as build
+def cnn1(spec: DataSpec) -> nn.Module:
+    """The CNN of McMahan et al. (2017): 1,663,370 parameters at 1x28x28 and 10 classes (Co-Boosting's CNN1)."""
+    features = nn.Sequential(
+        *_block(spec.channels, 32, kernel=5, padding=2, norm=False, pool=True),
+        *_block(32, 64, kernel=5, padding=2, norm=False, pool=True),
+        nn.Flatten(),
+    )
+    return nn.Sequential(*_with_head(features, spec, outputs=512), nn.ReLU(inplace=True), nn.Linear(512, spec.classes))
 
-    model = build(num_classes=spec.classes)
-    model.conv1 = nn.Conv2d(spec.channels, 64, kernel_size=3, padding=1, bias=False)
-    model.maxpool = nn.Identity()
-    return model
+
+def cnn2_torch(spec: DataSpec) -> nn.Module:
+    """The CNN of PyTorch's CIFAR-10 tutorial: 62,006 parameters at RGB and 10 classes (Co-Boosting's CNN2)."""
+    return nn.Sequential(
+        Resize(32),
+        *_block(spec.channels, 6, kernel=5, padding=0, norm=False, pool=True),
+        *_block(6, 16, kernel=5, padding=0, norm=False, pool=True),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(inplace=True),
+        nn.Linear(120, 84),
+        nn.ReLU(inplace=True),
+        nn.Linear(84, spec.classes),
+    )
+
+
+def vgg9(spec: DataSpec) -> nn.Module:
+    """FedMHO's VGG-9 (seven weight layers, no batch normalisation): 69,166,346 parameters at grey and 10 classes."""
+    return nn.Sequential(
+        *_block(spec.channels, 64, kernel=3, padding=1, norm=False, pool=True),
+        *_block(64, 128, kernel=3, padding=1, norm=False, pool=True),
+        *_block(128, 256, kernel=3, padding=1, norm=False, pool=False),
+        *_block(256, 256, kernel=3, padding=1, norm=False, pool=True),
+        nn.AdaptiveAvgPool2d(7),
+        nn.Flatten(),
+        nn.Linear(256 * 49, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Linear(4096, spec.classes),
+    )
 
 
 def _block(inputs: int, outputs: int, *, kernel: int, padding: int, norm: bool, pool: bool) -> list[nn.Module]:
@@ -87,10 +121,11 @@ def _block(inputs: int, outputs: int, *, kernel: int, padding: int, norm: bool, 
     return layers
 
 
-def _with_head(features: nn.Sequential, spec: DataSpec) -> nn.Module:
+def _with_head(features: nn.Sequential, spec: DataSpec, *, outputs: int | None = None) -> nn.Sequential:
+    """Behind `features` a linear layer to `outputs` units, by default one a class."""
     with torch.no_grad():
         probe = features.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
-    return nn.Sequential(*features.train(), nn.Linear(probe.shape[1], spec.classes))
+    return nn.Sequential(*features.train(), nn.Linear(probe.shape[1], outputs or spec.classes))
 
 
 def upload_bytes(model: nn.Module) -> int:

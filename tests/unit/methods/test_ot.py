@@ -7,7 +7,8 @@ from torch import nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.ot import OptimalTransport, aligned_state, require_chain, unit_assignment
-from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5, resnet18
+from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5
+from oneshot_fl.models.zoo import resnet
 from oneshot_fl.parts.uploads import Uploads
 
 SPEC = DataSpec(1, 28, 5, (0.5,), (0.5,))
@@ -83,7 +84,7 @@ def test_the_output_layer_keeps_its_classes():
 
 
 @pytest.mark.parametrize(
-    "model", [resnet18(SPEC), nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), nn.Sequential(nn.LSTM(2, 2))]
+    "model", [resnet(SPEC, depth=18), nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), nn.Sequential(nn.LSTM(2, 2))]
 )
 def test_what_is_no_chain_is_refused(model):
     with pytest.raises(OneshotError, match="method=ot"):

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5, resnet18, upload_bytes
+from oneshot_fl.models.classifiers import cnn1, cnn2, cnn2_torch, cnn3, lenet5, upload_bytes, vgg9
+from oneshot_fl.models.zoo import from_torchvision, resnet, vgg11
 
 GREY28 = DataSpec(1, 28, 10, (0.5,), (0.5,))
 GREY32 = DataSpec(1, 32, 10, (0.5,), (0.5,))
@@ -22,7 +23,10 @@ def _parameters(model: nn.Module) -> int:
         (cnn2(GREY28, norm=True), 29_034),
         (cnn3(RGB32, norm=False), 319_242),
         (lenet5(GREY32), 61_706),
-        (resnet18(RGB32), 11_173_962),
+        (cnn1(GREY28), 1_663_370),
+        (cnn2_torch(RGB32), 62_006),
+        (vgg9(GREY28), 69_166_346),
+        (resnet(RGB32, depth=18), 11_173_962),
     ],
 )
 def test_parameter_counts(model, expected):
@@ -53,3 +57,21 @@ def test_lenet_sees_a_resized_image():
     model = lenet5(GREY28)
     resized = torch.nn.functional.interpolate(x, size=(32, 32), mode="bilinear", align_corners=False)
     torch.testing.assert_close(model(x), model(resized))
+
+
+@pytest.mark.parametrize(
+    ("model", "millions"),
+    [
+        (vgg11(RGB32), 9.23),
+        (from_torchvision(RGB32, architecture="mobilenet_v3_small"), 1.53),
+        (from_torchvision(RGB32, architecture="shufflenet_v2_x1_0"), 1.26),
+    ],
+)
+def test_sizes_of_co_boostings_larger_networks(model, millions):
+    assert _parameters(model) / 1e6 == pytest.approx(millions, abs=0.01)
+
+
+def test_any_torchvision_classifier_takes_small_grey_images():
+    model = from_torchvision(DataSpec(1, 8, 3, (0.5,), (0.5,)), architecture="squeezenet1_1")
+    assert model(torch.rand(2, 1, 8, 8)).shape == (2, 3)
+    assert vgg9(DataSpec(1, 8, 3, (0.5,), (0.5,)))(torch.rand(2, 1, 8, 8)).shape == (2, 3)

@@ -6,7 +6,8 @@ import torch
 
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.data.partition import Partition
-from oneshot_fl.models.classifiers import cnn2, resnet18
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.zoo import resnet
 from oneshot_fl.phases.clients import ClientPlan, train_clients
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
@@ -27,7 +28,7 @@ def data():
 
 
 def _train(data, context, indices, build=cnn2, **settings):
-    options = {"norm": True} if build is cnn2 else {}
+    options = {"norm": True} if build is cnn2 else {"depth": 18}
     plans = [ClientPlan(build.__name__, options, partial(build, data.spec, **options)) for _ in indices]
     partition = Partition("given", [np.array(index) for index in indices])
     return train_clients(
@@ -50,7 +51,7 @@ def test_training_lowers_the_loss_and_counts_samples(data, context):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("build", [cnn2, resnet18])
+@pytest.mark.parametrize("build", [cnn2, resnet])
 @pytest.mark.parametrize("count", [1, 17])
 def test_a_last_batch_of_one_and_a_single_sample_train(data, context, build, count):
     (client,) = _train(data, context, [range(count)], build, epochs=1)
