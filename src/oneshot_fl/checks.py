@@ -72,6 +72,8 @@ RULES: dict[str, Rule] = {
     "method.source.keep": _one_of("last", "best"),
     "method.source.steps": COUNT,
     "method.pool.rounds": COUNT_OR_NULL,
+    "method.ensemble.scale": POSITIVE,
+    "method.ensemble.space": _one_of("logits", "probabilities"),
     "method.ensemble.step": NOT_NEGATIVE,
     "method.ensemble.decay": POSITIVE,
     "method.ensemble.per": _one_of("batch", "round"),

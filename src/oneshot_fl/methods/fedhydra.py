@@ -30,11 +30,13 @@ What the paper leaves open, and what is done here:
   synthetic batch's moments with that layer's running statistics. Norms are Euclidean, variances biased.
 - The generator is the one of DENSE's code; the text's three transposed convolutions are not specified further.
 - Local SGD momentum is not given: 0.9, as in DENSE's and Co-Boosting's codes, for clients and student.
+- SA's logits are small (see `StratifiedAggregation`); `method.ensemble.scale`, `.in_model` and `.space` are ours, the
+  defaults are the paper to the letter. AE (Fig. 7) instead of SA is `method/ensemble=uniform`.
 - On test images there is no label to choose a row of U_r by: see `parts.ensembles.label_free`.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -67,22 +69,40 @@ def _normalised(U: Tensor, dim: int) -> Tensor:
 
 
 class StratifiedAggregation(Fixed):
-    """SA (Alg. 3): P[i] = sum_k U_r[y_i, k] (U_c[:, k] * P_k[i]), Eqs. 8-11."""
+    """SA (Alg. 3): P[i] = scale sum_k U_r[y_i, k] (U_c[:, k] * P_k[i]), Eqs. 8-11 with `scale=1`.
+
+    Args:
+        uploads: with the guidance matrix U.
+        scale: of the result. The columns of U_c sum to 1, so the paper's logits are about c times smaller than a
+            client's; `scale=c` undoes that.
+        in_model: whether U_c weighs the classes inside each client (Eq. 8).
+        space: what is weighed: the clients' `logits` (the paper), or their `probabilities`, renormalised over classes,
+            whose logarithm is then the answer.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"guidance"})
     rows: Tensor
     columns: Tensor
 
-    def __init__(self, uploads: Uploads) -> None:
+    def __init__(
+        self, uploads: Uploads, *, scale: float, in_model: bool, space: Literal["logits", "probabilities"]
+    ) -> None:
         super().__init__()
         if uploads.guidance is None:
             raise ValueError("stratified aggregation needs the guidance matrix U")
+        self.scale, self.space = scale, space
+        columns = normalised_columns(uploads.guidance)
         self.register_buffer("rows", normalised_rows(uploads.guidance))
-        self.register_buffer("columns", normalised_columns(uploads.guidance))
+        self.register_buffer("columns", columns if in_model else torch.ones_like(columns))
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """Client logits `[m, b, c]` and target labels `[b]` -> SA logits `[b, c]`."""
-        return torch.einsum("bm,cm,mbc->bc", self.rows[y], self.columns, P)
+        answers = P if self.space == "logits" else P.softmax(dim=2)
+        weighed = torch.einsum("bm,cm,mbc->bc", self.rows[y], self.columns, answers)
+        if self.space == "logits":
+            return self.scale * weighed
+        smallest = torch.finfo(weighed.dtype).tiny
+        return self.scale * (weighed / weighed.sum(dim=1, keepdim=True)).clamp_min(smallest).log()
 
 
 @dataclass(frozen=True)

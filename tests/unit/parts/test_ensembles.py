@@ -32,7 +32,8 @@ def test_label_free_keeps_the_ranking_of_ensembles_that_do_not_look_at_the_label
 
 def test_label_free_scores_every_class_under_its_own_hypothesis():
     # U of the hand-worked example: U_r = [[.75, .25], [.2, .8]], U_c = [[.75, .2], [.25, .8]]
-    ensemble = StratifiedAggregation(Uploads([], [1, 1], torch.tensor([[3.0, 1.0], [1.0, 4.0]])))
+    uploads = Uploads([], [1, 1], torch.tensor([[3.0, 1.0], [1.0, 4.0]]))
+    ensemble = StratifiedAggregation(uploads, scale=1.0, in_model=True, space="logits")
     logits = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]])
     # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: log sigmoid(1.625 - 1.75) and log sigmoid(3.4 - 1.9)
     expected = [-math.log1p(math.exp(0.125)), -math.log1p(math.exp(-1.5))]
