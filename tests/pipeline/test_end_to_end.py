@@ -93,6 +93,13 @@ def test_mixed_architectures_and_another_server(tiny, tmp_path):
     assert summary["server"]["model"] == "lenet5"
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_no_rounds_leave_the_student_as_it_began(tiny, tmp_path, method):
+    summary = run(tiny(f"method={method}", "distill.rounds=0"), tmp_path / "run")
+    assert summary["rounds"] == []
+    assert not (tmp_path / "run" / "synthetic.png").exists()
+
+
 def test_a_loss_without_anything_to_compare_is_mentioned(tiny, tmp_path, capsys):
     run(tiny("model=cnn2_plain", "method=dense", "distill.rounds=1"), tmp_path / "plain")
     assert "note: no client has batch normalisation, so method.objective.bn is 0" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.assemble import make_loop
 from oneshot_fl.config import build
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
@@ -17,7 +18,6 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.distill import Method, distill
-from oneshot_fl.pipeline import build_loop
 from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
@@ -135,7 +135,7 @@ def test_the_loop_equals_algorithm_1(uploads, context, pool_rounds):
         data,
         ImageBatches(images, labels, spec=SPEC, batch_size=4),
         uploads,
-        Method(build(cfg.method.init), build_loop(cfg, SPEC, uploads)),
+        Method(build(cfg.method.init), make_loop(cfg, SPEC, uploads)),
         student=_student,
         inputs={},
         settings=SETTINGS,

@@ -1,0 +1,100 @@
+"""From configuration to parts: data, plans for the clients, the method's slots, ensembles to test."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from oneshot_fl.artifacts import Store
+from oneshot_fl.config import build, plain
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.terms import Objective
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.view import Combine
+from oneshot_fl.phases.clients import ClientPlan
+from oneshot_fl.phases.distill import Loop, Method
+from oneshot_fl.phases.trainer import device_of
+
+
+def load_data(cfg: DictConfig) -> tuple[Dataset, Partition]:
+    """The data set on the run's device, and its split among the clients."""
+    cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
+    data: Dataset = build(cfg.data, **cached)
+    indices = build(cfg.partition, labels=data.train_labels.numpy())
+    return data.to(device_of(plain(cfg.trainer))), Partition(cfg.partition.name, indices)
+
+
+def make_store(cfg: DictConfig) -> Store:
+    """The store, with what every result depends on besides its own inputs."""
+    trainer = plain(cfg.trainer)
+    context = {"torch": torch.__version__, "device": device_of(trainer).type, "precision": trainer["precision"]}
+    return Store(_store_root(cfg), context)
+
+
+def _store_root(cfg: DictConfig) -> Path:
+    return Path(cfg.store).expanduser().absolute()
+
+
+def make_plan(node: DictConfig, spec: DataSpec) -> ClientPlan:
+    """How to build and name a model of one architecture."""
+    return ClientPlan(node.name, plain(node), partial(build, node, spec=spec))
+
+
+def make_sinks(cfg: DictConfig, folder: Path) -> list[Any]:
+    """The loggers of a run; W&B gets the resolved configuration too."""
+    extras = {"wandb": {"config": plain(cfg)}}
+    return [build(node, folder=folder, **extras.get(str(name), {})) for name, node in cfg.logger.items()]
+
+
+def needs(node: DictConfig | None) -> frozenset[str]:
+    """What an ensemble that waits for the uploads needs besides them; nothing where there is none."""
+    return build(node).func.needs if node is not None else frozenset()
+
+
+def make_method(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Method:
+    """The method's slots as parts."""
+    return Method(build(cfg.method.init), None if cfg.method.source is None else make_loop(cfg, spec, uploads))
+
+
+def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Loop:
+    """The slots of a method that generates and distils."""
+    slots = cfg.method
+    own = ("generator", "optimizer")
+    source = build({key: value for key, value in slots.source.items() if key not in own})
+    return Loop(
+        ensemble=build(slots.ensemble)(uploads),
+        source=source(build(slots.source.generator, spec=spec), classes=spec.classes),
+        objective=Objective(build(slots.objective)),
+        pool=build(slots.pool),
+        student=Objective(build(slots.student)),
+        optimizers={"source": build(slots.source.optimizer), "student": build(cfg.distill.student_optimizer)},
+        perturb=build(slots.perturb)(spec) if slots.get("perturb") else None,
+    )
+
+
+def make_ensembles(cfg: DictConfig, uploads: Uploads, learned: dict[str, torch.Tensor]) -> dict[str, Combine]:
+    """The ensembles to test: those that evaluation names, as far as they can be built, and the method's own."""
+    rows = {
+        str(name): build(node)(uploads)
+        for name, node in cfg.evaluate.ensembles.items()
+        if uploads.guidance is not None or "guidance" not in needs(node)
+    }
+    own = cfg.method.get("ensemble")
+    if own is not None:
+        rows[own.name] = build(own)(uploads)
+        if learned:  # nothing without a round
+            rows[own.name].load_state_dict(learned)
+    return rows
+
+
+def notes(cfg: DictConfig, uploads: Uploads) -> list[str]:
+    """What a user should know although it is no mistake."""
+    terms = cfg.method.get("objective") or {}
+    idle = [name for name, term in terms.items() if term.weight and "statistics" in build(term).needs]
+    if idle and not any(map(has_batch_norm, uploads.models)):
+        return [f"no client has batch normalisation, so method.objective.{idle[0]} is 0 (model=cnn2, cnn3 have it)"]
+    return []
