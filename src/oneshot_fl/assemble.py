@@ -1,5 +1,6 @@
 """From configuration to parts: data, plans for the clients, the method's slots, ensembles to test."""
 
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from oneshot_fl.artifacts import Store
 from oneshot_fl.config import build, plain
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
@@ -29,10 +31,22 @@ def load_data(cfg: DictConfig) -> tuple[Dataset, Partition]:
 
 
 def make_store(cfg: DictConfig) -> Store:
-    """The store, with what every result depends on besides its own inputs."""
+    """The store, with what every result depends on besides its own inputs.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    root = _store_root(cfg)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError as error:
+        raise OneshotError(
+            f"store={cfg.store}: {root} cannot be written ({error.strerror}); set another folder"
+        ) from error
     trainer = plain(cfg.trainer)
     context = {"torch": torch.__version__, "device": device_of(trainer).type, "precision": trainer["precision"]}
-    return Store(_store_root(cfg), context)
+    return Store(root, context)
 
 
 def _store_root(cfg: DictConfig) -> Path:

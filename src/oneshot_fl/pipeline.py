@@ -40,10 +40,11 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     begun = time.perf_counter()
     console = Console()
     folder.mkdir(parents=True, exist_ok=True)
+    store = make_store(cfg)
     data, partition = load_data(cfg)
     test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
     with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
-        context = Context(make_store(cfg), plain(cfg.trainer), progress, log)
+        context = Context(store, plain(cfg.trainer), progress, log)
         clients = _train(cfg, data, partition, context)
         guidance = _stratify(cfg, data, clients, context)
         uploads = Uploads([client.model for client in clients], partition.sizes, guidance.U if guidance else None)

@@ -27,6 +27,8 @@ def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
         (("method=nothing",), "oneshot_fl: method=nothing: there is no such choice"),
         (("method.ensemble=uniform",), "oneshot_fl: method.ensemble=uniform: method.ensemble is a group"),
         (("model=torchvision",), "oneshot_fl: model.architecture: has no value"),
+        (("store=/proc/nowhere",), "oneshot_fl: store=/proc/nowhere: /proc/nowhere cannot be written"),
+        (("trainer.accelerator=abacus",), "oneshot_fl: trainer.accelerator=abacus"),
         (("data=mnist", "data.root=nowhere"), "oneshot_fl: data.root: MNIST cannot be read"),
     ],
 )

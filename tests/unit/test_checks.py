@@ -26,6 +26,7 @@ def _complaint(*overrides: str) -> str:
         ("partition.alhpa=1", ["partition.alhpa", "partition.alpha"]),
         ("clients.epohcs=1", ["clients.epohcs", "clients.epochs"]),
         ("sede=1", ["sede", "seed"]),
+        ("partition=iid partition.alpha=1", ["partition.alpha", "the chosen partition has no such key"]),
         ("+seeds=1", ["seeds", "seed"]),
         ("+clients.epoch=1", ["clients.epoch", "clients.epochs"]),
         ("+method.ensembl=uniform", ["method.ensembl", "method.ensemble"]),

@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
+
+from oneshot_fl.errors import OneshotError
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -46,5 +49,14 @@ def fraction(accuracy: Any) -> float:
 
 
 def device_of(settings: Mapping[str, Any]) -> torch.device:
-    """The torch device that a Trainer of these settings uses."""
-    return make_trainer(settings).strategy.root_device
+    """The torch device that a Trainer of these settings uses.
+
+    Raises:
+        OneshotError: Lightning cannot make a Trainer of them here.
+    """
+    try:
+        return make_trainer(settings).strategy.root_device
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        given = ", ".join(f"trainer.{key}={value}" for key, value in settings.items())
+        reason = " ".join(str(error).split())
+        raise OneshotError(f"{given}: no such Trainer here ({reason}); use trainer=auto or trainer=cpu") from error
