@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
     "method.ensemble.per": _one_of("batch", "round"),
     "method.perturb.epsilon": NOT_NEGATIVE,
     "method.perturb.direction": _one_of("sign", "gradient"),
-    "communication_rounds": Rule("1; more rounds are not built yet", lambda v: v == 1),
+    "communication_rounds": COUNT,
 }
 
 
@@ -178,6 +178,11 @@ def _check_architectures(cfg: DictConfig) -> None:
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
+        )
+    if cfg.communication_rounds > 1 and any(plain(m) != plain(models[0]) for m in models):
+        raise OneshotError(
+            f"communication_rounds={cfg.communication_rounds}: clients begin the next round at the server's model, so "
+            "clients and server need one architecture (model=cnn2 server_model=null)"
         )
     if "chain" in needs:
         from oneshot_fl.data.dataset import DataSpec  # torch: not before it is needed

@@ -1,6 +1,7 @@
 """The data flow: partition -> local training -> [stratify] -> distill -> evaluate -> report."""
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.clients import TrainedClient, train_clients
+from oneshot_fl.phases.clients import Start, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Server, distill
 from oneshot_fl.phases.evaluate import evaluate
@@ -42,28 +43,48 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     store = make_store(cfg)
     data, partition = load_data(cfg)
-    test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
     with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
         context = Context(store, plain(cfg.trainer), progress, log)
-        clients = _train(cfg, data, partition, context)
-        guidance = _stratify(cfg, data, clients, context)
-        uploads = Uploads([client.model for client in clients], partition.sizes, guidance.U if guidance else None)
-        for note in notes(cfg, uploads):
-            console.print(f"note: {note}")
-        server = _distill(cfg, data, test, clients, uploads, guidance, context)
-        ensembles = make_ensembles(cfg, uploads, server.ensemble)
-        accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
-        outcome = Outcome(data, partition, clients, guidance, server, accuracies)
-        summary = summarise(cfg, outcome, seconds=time.perf_counter() - begun)
-        write_results(folder, cfg, summary, server.model)
-        pictures = draw_all(folder, outcome)
-        log.log(final_metrics(summary), len(server.history))
+        outcomes = _communicate(cfg, data, partition, context)
+        summary = summarise(cfg, outcomes, seconds=time.perf_counter() - begun)
+        write_results(folder, cfg, summary, outcomes[-1].server.model)
+        pictures = draw_all(folder, outcomes[-1])
+        log.log(final_metrics(summary), len(summary["rounds"]))
         log.pictures(pictures)
     print_summary(console, summary, [folder / "summary.json", *pictures.values()])
     return summary
 
 
-def _train(cfg: DictConfig, data: Dataset, partition: Partition, context: Context) -> list[TrainedClient]:
+def _communicate(cfg: DictConfig, data: Dataset, partition: Partition, context: Context) -> list[Outcome]:
+    """The communication rounds: one unless asked for more, and then each begins at the last one's server."""
+    outcomes: list[Outcome] = []
+    start = None
+    for number in range(cfg.communication_rounds):
+        several = cfg.communication_rounds > 1
+        log = context.log.within(f"communication_{number + 1}/") if several else context.log
+        outcomes.append(_exchange(cfg, data, partition, start, replace(context, log=log)))
+        server = outcomes[-1].server
+        start = Start(server.model, server.key, number + 1)
+    return outcomes
+
+
+def _exchange(cfg: DictConfig, data: Dataset, partition: Partition, start: Start | None, context: Context) -> Outcome:
+    """One exchange: local training, one upload, and what the server makes of it."""
+    clients = _train(cfg, data, partition, start, context)
+    guidance = _stratify(cfg, data, clients, context)
+    uploads = Uploads([client.model for client in clients], partition.sizes, guidance.U if guidance else None)
+    for note in notes(cfg, uploads):
+        context.progress.note(note)
+    test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
+    server = _distill(cfg, data, test, clients, uploads, guidance, context)
+    ensembles = make_ensembles(cfg, uploads, server.ensemble)
+    accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
+    return Outcome(data, partition, clients, guidance, server, accuracies)
+
+
+def _train(
+    cfg: DictConfig, data: Dataset, partition: Partition, start: Start | None, context: Context
+) -> list[TrainedClient]:
     return train_clients(
         data,
         partition,
@@ -71,6 +92,7 @@ def _train(cfg: DictConfig, data: Dataset, partition: Partition, context: Contex
         settings=plain(cfg.clients),
         optimizer=build(cfg.clients.optimizer),
         context=context,
+        start=start,
     )
 
 

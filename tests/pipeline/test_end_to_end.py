@@ -100,6 +100,25 @@ def test_no_rounds_leave_the_student_as_it_began(tiny, tmp_path, method):
     assert not (tmp_path / "run" / "synthetic.png").exists()
 
 
+def test_communication_rounds_begin_at_the_last_server(tiny, tmp_path):
+    once = run(tiny("method=fedavg"), tmp_path / "once")
+    twice = run(tiny("method=fedavg", "communication_rounds=2"), tmp_path / "twice")
+    first, second = twice["communication"]
+    assert first["accuracy_last"] == once["server"]["accuracy_last"]
+    assert second["accuracy_last"] == twice["server"]["accuracy_last"]
+    assert second["clients"] == [client["accuracy"] for client in twice["clients"]]
+    assert second["clients"] != first["clients"]
+    with (tmp_path / "twice" / "metrics.csv").open() as file:
+        metrics = {row["metric"] for row in csv.DictReader(file)}
+    assert {"communication_1/clients/00/loss", "communication_2/clients/00/loss"} <= metrics
+
+
+def test_without_local_training_the_second_rounds_clients_are_the_first_rounds_server(tiny, tmp_path):
+    summary = run(tiny("method=dense", "clients.epochs=0", "communication_rounds=2"), tmp_path / "run")
+    first, second = summary["communication"]
+    assert set(second["clients"]) == {first["accuracy_last"]}
+
+
 def test_a_loss_without_anything_to_compare_is_mentioned(tiny, tmp_path, capsys):
     run(tiny("model=cnn2_plain", "method=dense", "distill.rounds=1"), tmp_path / "plain")
     assert "note: no client has batch normalisation, so method.objective.bn is 0" in capsys.readouterr().out

@@ -35,6 +35,16 @@ class ClientPlan:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where local training begins after the first communication round: at the server's model."""
+
+    model: nn.Module
+    key: str
+    communication_round: int
+    """1 for the first exchange after the one-shot one."""
+
+
+@dataclass(frozen=True)
 class TrainedClient:
     """One client after its upload."""
 
@@ -78,12 +88,17 @@ def train_clients(
     settings: Mapping[str, Any],
     optimizer: OptimizerFactory,
     context: Context,
+    start: Start | None = None,
 ) -> list[TrainedClient]:
     """Train the m clients one after the other; those that are in the store are only loaded.
 
     Args:
         settings: `epochs`, `batch_size`, `seed` and whatever else the result depends on; all of it enters the key.
+        start: the server's model, of the clients' architecture; None for random weights.
     """
+    again: dict[str, str | int] = (
+        {} if start is None else {"start": start.key, "communication_round": start.communication_round}
+    )
     task = context.progress.task("local training", len(plans) * settings["epochs"], "client epochs")
     trained = []
     for k, plan in enumerate(plans):
@@ -95,12 +110,14 @@ def train_clients(
             "model": dict(plan.model_settings),
             "settings": dict(settings),
             "client": k,
+            **again,
         }
 
         def train(_work: Any, k: int = k, plan: ClientPlan = plan, index: Tensor = index) -> Artifact:
-            module = ClientModule(plan.initial_model(settings["seed"]), optimizer)
+            module = ClientModule(_initial_model(plan, settings["seed"], start), optimizer)
             advance = EpochEnd(lambda _: task.advance(f"client {k + 1} of {len(plans)}"))
-            _fit(module, _batches(data, index, settings, k), settings, k, advance, context)
+            draws = (k, *again.values())
+            _fit(module, _batches(data, index, settings, draws), settings, draws, advance, context)
             return Artifact(module.model.state_dict(), {"losses": module.epoch_losses})
 
         artifact = context.store.get_or_make("clients", inputs, train)
@@ -114,14 +131,21 @@ def train_clients(
     return trained
 
 
-def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], k: int) -> ImageBatches:
+def _initial_model(plan: ClientPlan, seed: int, start: Start | None) -> nn.Module:
+    model = plan.initial_model(seed)
+    if start is not None:
+        model.load_state_dict(start.model.state_dict())
+    return model
+
+
+def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], draws: tuple[str | int, ...]) -> ImageBatches:
     index = index.to(data.train_labels.device)
     return ImageBatches(
         data.train_images[index],
         data.train_labels[index],
         spec=data.spec,
         batch_size=settings["batch_size"],
-        rng=torch_generator(settings["seed"], "client batches", k),
+        rng=torch_generator(settings["seed"], "client batches", *draws),
     )
 
 
@@ -129,12 +153,12 @@ def _fit(
     module: ClientModule,
     batches: ImageBatches,
     settings: Mapping[str, Any],
-    k: int,
+    draws: tuple[str | int, ...],
     advance: EpochEnd,
     context: Context,
 ) -> None:
     if settings["epochs"] == 0:
         return
     trainer = make_trainer(context.trainer, epochs=settings["epochs"], callbacks=[advance])
-    with seeded(settings["seed"], "client training", k):
+    with seeded(settings["seed"], "client training", *draws):
         trainer.fit(module, train_dataloaders=batches)

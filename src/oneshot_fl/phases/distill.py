@@ -179,6 +179,7 @@ class Server:
     images: Tensor | None
     """The last round's synthetic images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
     labels: Tensor | None
+    key: str
     seconds: float
 
 
@@ -225,7 +226,13 @@ def distill(
     report(artifact.facts["history"])
     report.task.finish()
     return Server(
-        model, artifact.facts["history"], ensemble, synthetic.get("images"), synthetic.get("labels"), artifact.seconds
+        model,
+        artifact.facts["history"],
+        ensemble,
+        synthetic.get("images"),
+        synthetic.get("labels"),
+        artifact.key,
+        artifact.seconds,
     )
 
 

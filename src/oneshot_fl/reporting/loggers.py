@@ -30,13 +30,17 @@ class Sink(Protocol):
 class RunLog:
     """Several sinks as one; a context manager that closes them even on error."""
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self.sinks = list(sinks)
+    def __init__(self, sinks: Sequence[Sink], *, prefix: str = "") -> None:
+        self.sinks, self.prefix = list(sinks), prefix
+
+    def within(self, prefix: str) -> "RunLog":
+        """The same sinks, with every metric's name behind `prefix`."""
+        return RunLog(self.sinks, prefix=prefix)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Hand metrics to every sink."""
         for sink in self.sinks:
-            sink.log(metrics, step)
+            sink.log({self.prefix + name: value for name, value in metrics.items()}, step)
 
     def pictures(self, paths: Mapping[str, Path]) -> None:
         """Hand pictures to every sink."""

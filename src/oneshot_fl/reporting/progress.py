@@ -56,6 +56,10 @@ class Progress:
         """A new bar of `total` steps, counted in `unit`."""
         return Task(self._bars, name, total, unit)
 
+    def note(self, text: str) -> None:
+        """A line for the user above the bars."""
+        self._bars.console.print(f"note: {text}")
+
     def __enter__(self) -> "Progress":
         self._bars.start()
         return self

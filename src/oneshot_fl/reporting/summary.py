@@ -23,11 +23,13 @@ from oneshot_fl.reporting.outcome import Outcome
 SCHEMA = 1
 
 
-def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str, Any]:
+def summarise(cfg: DictConfig, outcomes: list[Outcome], *, seconds: float) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
-    The seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
+    `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
+    seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
     """
+    outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
     used = cfg.method.ensemble.name if "ensemble" in cfg.method else "uniform"
     server_name = cfg.server_model or outcome.clients[0].name
@@ -56,16 +58,16 @@ def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str,
             for client, accuracy in zip(outcome.clients, accuracies.clients, strict=True)
         ],
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
-        "server": {
-            "accuracy_last": accuracies.server,
-            "accuracy_best": max([accuracies.server, *(row["accuracy"] for row in history)]),
-            "model": server_name,
-        },
+        "server": {**_server_accuracies(outcome), "model": server_name},
+        "communication": [
+            {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
+            for each in outcomes
+        ],
         "rounds": history,
         "seconds": {
-            "clients": sum(client.seconds for client in outcome.clients),
-            "stratify": outcome.guidance.seconds if outcome.guidance else 0.0,
-            "distill": outcome.server.seconds,
+            "clients": sum(client.seconds for each in outcomes for client in each.clients),
+            "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
+            "distill": sum(each.server.seconds for each in outcomes),
             "run": seconds,
         },
         "peak_memory_bytes": peak_memory_bytes(),
@@ -74,6 +76,14 @@ def summarise(cfg: DictConfig, outcome: Outcome, *, seconds: float) -> dict[str,
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
+    }
+
+
+def _server_accuracies(outcome: Outcome) -> dict[str, float]:
+    last = outcome.accuracies.server
+    return {
+        "accuracy_last": last,
+        "accuracy_best": max([last, *(row["accuracy"] for row in outcome.server.history)]),
     }
 
 
