@@ -3,6 +3,7 @@
 import json
 import platform
 import resource
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -104,7 +105,8 @@ def peak_memory_bytes() -> int:
     """Peak memory of this process: allocated on the accelerator where there is one, else resident."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there and KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def write_results(folder: Path, cfg: DictConfig, summary: Mapping[str, Any], server: nn.Module) -> None:
