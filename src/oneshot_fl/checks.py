@@ -4,12 +4,13 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config import build, client_models, config_dir, nearest, plain, server_model
+from oneshot_fl.config import build, client_models, config_dir, nearest, plain, search_path, server_model
 from oneshot_fl.errors import OneshotError
 
 
@@ -179,6 +180,8 @@ def _check_architectures(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
         )
+    if cfg.distill.bank == "stacked" and any(plain(m) != plain(models[0]) for m in models[:-1]):
+        raise OneshotError("distill.bank=stacked: clients have different architectures; use distill.bank=loop or auto")
     if cfg.communication_rounds > 1 and any(plain(m) != plain(models[0]) for m in models):
         raise OneshotError(
             f"communication_rounds={cfg.communication_rounds}: clients begin the next round at the server's model, so "
@@ -210,8 +213,9 @@ def explain(error: Exception) -> str:
 def _all_keys() -> list[str]:
     """Every key that some choice of the configuration has, and every group."""
     keys = {group for path in _groups() for group in (path, path.replace("/", "."))}
-    for path in config_dir().rglob("*.yaml"):
-        package = ".".join(path.relative_to(config_dir()).parts[:-1])
+    files = [(Path(folder), path) for folder in search_path() for path in Path(folder).rglob("*.yaml")]
+    for folder, path in files:
+        package = ".".join(path.relative_to(folder).parts[:-1])
         own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
         keys |= {key for key in own if not key.startswith(("hydra", "experiment")) and "defaults" not in key}
     return sorted(keys)

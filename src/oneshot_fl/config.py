@@ -52,7 +52,7 @@ def model_node(name: str) -> DictConfig:
     Raises:
         OneshotError: there is no such file.
     """
-    folders = [Path(folder) / "model" for folder in _search_path()]
+    folders = [Path(folder) / "model" for folder in search_path()]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return DictConfig(OmegaConf.load(folder / f"{name}.yaml"))
@@ -62,7 +62,8 @@ def model_node(name: str) -> DictConfig:
     )
 
 
-def _search_path() -> list[str]:
+def search_path() -> list[str]:
+    """The folders that configuration is read from: ours, and a user's own (`--config-dir`)."""
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():

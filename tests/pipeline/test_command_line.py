@@ -41,6 +41,16 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, line):
     assert not list(tmp_path.rglob("clients"))
 
 
+def test_a_users_own_folder_adds_choices(tmp_path):
+    own = tmp_path / "own" / "method"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("defaults: [dense, _self_]\nname: mine\nremark: mine\nsource: {reset: false}\n")
+    done = call("--config-dir", str(tmp_path / "own"), "method=mine", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "outputs").rglob("summary.json"))
+    assert summary["method"] == "mine"
+
+
 def test_help_and_the_configuration_appear_quickly_without_loading_torch(tmp_path):
     code = "import sys, oneshot_fl.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path).returncode == 0

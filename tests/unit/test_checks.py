@@ -63,6 +63,7 @@ def _complaint(*overrides: str) -> str:
         ("method=fedavg model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,lenet5]", ["method=fedavg", "cnn2, lenet5"]),
         ("method=fedavg server_model=lenet5", ["method=fedavg", "one architecture"]),
         ("method=co_boosting method.ensemble.per=epoch", ["method.ensemble.per=epoch", "batch, round"]),
+        ("model=mixed model.names=[cnn2,lenet5] method=dense distill.bank=stacked", ["distill.bank=stacked", "loop"]),
         ("method=ot server_model=lenet5", ["method=ot", "one architecture"]),
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
