@@ -174,15 +174,18 @@ def _has_no_value(key: str) -> str:
 def _check_architectures(cfg: DictConfig) -> None:
     models = [*client_models(cfg), server_model(cfg)]
     needs = build(cfg.method.init).needs
-    if "same_architecture" in needs and any(plain(m) != plain(models[0]) for m in models):
+    settings = [plain(model) for model in models]
+    clients_differ = any(own != settings[0] for own in settings[:-1])
+    some_differ = clients_differ or settings[-1] != settings[0]
+    if "same_architecture" in needs and some_differ:
         names = ", ".join(dict.fromkeys(model.name for model in models))
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
         )
-    if cfg.distill.bank == "stacked" and any(plain(m) != plain(models[0]) for m in models[:-1]):
+    if cfg.distill.bank == "stacked" and clients_differ:
         raise OneshotError("distill.bank=stacked: clients have different architectures; use distill.bank=loop or auto")
-    if cfg.communication_rounds > 1 and any(plain(m) != plain(models[0]) for m in models):
+    if cfg.communication_rounds > 1 and some_differ:
         raise OneshotError(
             f"communication_rounds={cfg.communication_rounds}: clients begin the next round at the server's model, so "
             "clients and server need one architecture (model=cnn2 server_model=null)"

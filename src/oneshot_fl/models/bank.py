@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
@@ -57,9 +58,9 @@ class ClientBank(nn.Module):
         """Clients stay in evaluation mode whatever the module that holds the bank does."""
         return super().train(False)
 
-    @property
+    @cached_property
     def same_architecture(self) -> bool:
-        """Whether all clients have the same modules and the same tensor shapes."""
+        """Whether all clients have the same modules and tensor shapes; found out once, because every call asks."""
         return len({architecture(model) for model in self.models}) == 1
 
     def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> Replies:
