@@ -9,7 +9,11 @@ from oneshot_fl.parts.uploads import Uploads
 
 
 class Fresh:
-    """The student as it was built, with its own random weights."""
+    """The student as it was built: random weights, which depend on seed and architecture only.
+
+    With the clients' architecture and seed (`distill.seed` = `clients.seed`, the default) they are therefore the very
+    weights that the clients began at; another `distill.seed` gives others.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
