@@ -1,6 +1,7 @@
 """From configuration to parts: data, plans for the clients, the method's slots, ensembles to test."""
 
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import build, plain
+from oneshot_fl.config import build, choice, plain
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import Combine
@@ -22,12 +25,41 @@ from oneshot_fl.phases.distill import Loop, Method
 from oneshot_fl.phases.trainer import device_of
 
 
-def load_data(cfg: DictConfig) -> tuple[Dataset, Partition]:
-    """The data set on the run's device, and its split among the clients."""
+@dataclass(frozen=True)
+class Given:
+    """What a run begins with: the clients' data, who has which, and the server's own images."""
+
+    data: Dataset
+    partition: Partition
+    proxy: Proxy
+
+
+def load_data(cfg: DictConfig) -> Given:
+    """The data set on the run's device without what a proxy takes away, and its split among the clients."""
     cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
-    data: Dataset = build(cfg.data, **cached)
+    data, proxy = _make_proxy(cfg, build(cfg.data, **cached))
     indices = build(cfg.partition, labels=data.train_labels.numpy())
-    return data.to(device_of(plain(cfg.trainer))), Partition(cfg.partition.name, indices)
+    device = device_of(plain(cfg.trainer))
+    return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device))
+
+
+def _make_proxy(cfg: DictConfig, data: Dataset) -> tuple[Dataset, Proxy]:
+    settings = plain(cfg.proxy)
+    if (name := settings.pop("data", None)) is None:
+        return build(settings)(data)
+    node = choice("data", name)
+    root = settings.pop("root")
+    return build(settings)(data, other=build({**plain(node), **({"root": root} if "root" in node else {})}))
+
+
+def uses_proxy(cfg: DictConfig) -> bool:
+    """Whether the method's images are the server's own."""
+    return cfg.method.source is not None and "proxy" in build(_without_parts(cfg.method.source)).func.needs
+
+
+def _without_parts(source: DictConfig) -> dict[str, Any]:
+    """A source's own settings: its generator and optimiser are parts of their own."""
+    return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
 
 
 def make_store(cfg: DictConfig) -> Store:
@@ -69,25 +101,38 @@ def needs(node: DictConfig | None) -> frozenset[str]:
     return build(node).func.needs if node is not None else frozenset()
 
 
-def make_method(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Method:
+def make_method(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Method:
     """The method's slots as parts."""
-    return Method(build(cfg.method.init), None if cfg.method.source is None else make_loop(cfg, spec, uploads))
+    loop = None if cfg.method.source is None else make_loop(cfg, spec, uploads, proxy)
+    return Method(build(cfg.method.init), loop)
 
 
-def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads) -> Loop:
+def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Loop:
     """The slots of a method that generates and distils."""
     slots = cfg.method
-    own = ("generator", "optimizer")
-    source = build({key: value for key, value in slots.source.items() if key not in own})
+    optimizers = {"source": slots.source.get("optimizer"), "student": _of_student(cfg, "student_optimizer")}
     return Loop(
         ensemble=build(slots.ensemble)(uploads),
-        source=source(build(slots.source.generator, spec=spec), classes=spec.classes),
+        source=_make_source(cfg, spec, proxy),
         objective=Objective(build(slots.objective)),
         pool=build(slots.pool),
         student=Objective(build(slots.student)),
-        optimizers={"source": build(slots.source.optimizer), "student": build(cfg.distill.student_optimizer)},
+        optimizers={who: build(node) for who, node in optimizers.items() if node is not None},
         perturb=build(slots.perturb)(spec) if slots.get("perturb") else None,
+        schedule=_of_student(cfg, "student_schedule"),
     )
+
+
+def _make_source(cfg: DictConfig, spec: DataSpec, proxy: Proxy) -> Source:
+    part = build(_without_parts(cfg.method.source))
+    if uses_proxy(cfg):
+        return part(proxy, spec=spec)
+    return part(build(cfg.method.source.generator, spec=spec), classes=spec.classes)
+
+
+def _of_student(cfg: DictConfig, key: str) -> Any:
+    """The method's own choice where it has one, else the one that all methods share."""
+    return cfg.method.get(key) or cfg.distill[key]
 
 
 def make_ensembles(cfg: DictConfig, uploads: Uploads, learned: dict[str, torch.Tensor]) -> dict[str, Combine]:

@@ -42,6 +42,7 @@ def _one_of(*names: str) -> Rule:
     return Rule(f"one of {', '.join(names)}", lambda v: v in names)
 
 
+SCHEDULE = _one_of("constant", "cosine")
 RULES: dict[str, Rule] = {
     "seed": COUNT_OR_ZERO,
     "partition.seed": COUNT_OR_ZERO,
@@ -50,6 +51,9 @@ RULES: dict[str, Rule] = {
     "partition.min_samples": COUNT_OR_ZERO,
     "partition.retries": COUNT,
     "partition.sigma": NOT_NEGATIVE,
+    "proxy.fraction": Rule("a number between 0 and 1", lambda v: _is_number(v) and 0 < v < 1),
+    "proxy.samples": COUNT,
+    "proxy.seed": COUNT_OR_ZERO,
     "generator.noise": COUNT,
     "generator.width": COUNT,
     "clients.epochs": COUNT_OR_ZERO,
@@ -68,10 +72,13 @@ RULES: dict[str, Rule] = {
     "distill.bank": _one_of("auto", "loop", "stacked"),
     "distill.generator_optimizer.lr": POSITIVE,
     "distill.student_optimizer.lr": POSITIVE,
+    "distill.student_schedule": SCHEDULE,
     "distill.seed": COUNT_OR_ZERO,
     "evaluate.batch_size": COUNT,
     "method.source.keep": _one_of("last", "best"),
     "method.source.steps": COUNT,
+    "method.student_optimizer.lr": POSITIVE,
+    "method.student_schedule": SCHEDULE,
     "method.pool.rounds": COUNT_OR_NULL,
     "method.ensemble.scale": POSITIVE,
     "method.ensemble.space": _one_of("logits", "probabilities"),

@@ -46,20 +46,18 @@ def build(node: Any, **extra: Any) -> Any:
     return part(**extra)
 
 
-def model_node(name: str) -> DictConfig:
-    """The settings of one architecture by its name in the `model` group, also of a user's own config folder.
+def choice(group: str, name: str) -> DictConfig:
+    """The settings of one choice of a group by its name, also of a user's own config folder.
 
     Raises:
         OneshotError: there is no such file.
     """
-    folders = [Path(folder) / "model" for folder in search_path()]
+    folders = [Path(folder) / group for folder in search_path()]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return DictConfig(OmegaConf.load(folder / f"{name}.yaml"))
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    raise OneshotError(
-        f"model: there is no architecture {name!r}{nearest(name, known)}; choose from {', '.join(known)}"
-    )
+    raise OneshotError(f"{group}: there is no choice {name!r}{nearest(name, known)}; choose from {', '.join(known)}")
 
 
 def search_path() -> list[str]:
@@ -86,13 +84,13 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
             f"model.names: needs between 1 and {clients} names (partition.clients), which are dealt in turn, "
             "for instance 'model.names=[cnn2,lenet5,resnet18]'"
         )
-    nodes = [model_node(name) for name in cfg.model.names]
+    nodes = [choice("model", name) for name in cfg.model.names]
     return [nodes[k % len(nodes)] for k in range(clients)]
 
 
 def server_model(cfg: DictConfig) -> DictConfig:
     """The server's architecture: `server_model`, or the (first) client's."""
-    return client_models(cfg)[0] if cfg.server_model is None else model_node(cfg.server_model)
+    return client_models(cfg)[0] if cfg.server_model is None else choice("model", cfg.server_model)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from oneshot_fl.assemble import (
+    Given,
     load_data,
     make_ensembles,
     make_method,
@@ -18,11 +19,11 @@ from oneshot_fl.assemble import (
     make_store,
     needs,
     notes,
+    uses_proxy,
 )
 from oneshot_fl.config import build, client_models, plain, server_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.data.partition import Partition
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients import Start, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -42,11 +43,11 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     console = Console()
     folder.mkdir(parents=True, exist_ok=True)
     store = make_store(cfg)
-    data, partition = load_data(cfg)
+    given = load_data(cfg)
     with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
         context = Context(store, plain(cfg.trainer), progress, log)
-        outcomes = _communicate(cfg, data, partition, context)
-        summary = summarise(cfg, outcomes, seconds=time.perf_counter() - begun)
+        outcomes = _communicate(cfg, given, context)
+        summary = summarise(cfg, outcomes, proxy=_proxy_facts(cfg, given), seconds=time.perf_counter() - begun)
         write_results(folder, cfg, summary, outcomes[-1].server.model)
         pictures = draw_all(folder, outcomes[-1])
         log.log(final_metrics(summary), len(summary["rounds"]))
@@ -55,40 +56,46 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     return summary
 
 
-def _communicate(cfg: DictConfig, data: Dataset, partition: Partition, context: Context) -> list[Outcome]:
+def _proxy_facts(cfg: DictConfig, given: Given) -> dict[str, Any] | None:
+    """What the server's own images were, where the method used them."""
+    if not uses_proxy(cfg):
+        return None
+    return {"name": cfg.proxy.name, "samples": len(given.proxy.images), "sha256": given.proxy.sha256}
+
+
+def _communicate(cfg: DictConfig, given: Given, context: Context) -> list[Outcome]:
     """The communication rounds: one unless asked for more, and then each begins at the last one's server."""
     outcomes: list[Outcome] = []
     start = None
     for number in range(cfg.communication_rounds):
         several = cfg.communication_rounds > 1
         log = context.log.within(f"communication_{number + 1}/") if several else context.log
-        outcomes.append(_exchange(cfg, data, partition, start, replace(context, log=log)))
+        outcomes.append(_exchange(cfg, given, start, replace(context, log=log)))
         server = outcomes[-1].server
         start = Start(server.model, server.key, number + 1)
     return outcomes
 
 
-def _exchange(cfg: DictConfig, data: Dataset, partition: Partition, start: Start | None, context: Context) -> Outcome:
+def _exchange(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> Outcome:
     """One exchange: local training, one upload, and what the server makes of it."""
-    clients = _train(cfg, data, partition, start, context)
+    data, partition = given.data, given.partition
+    clients = _train(cfg, given, start, context)
     guidance = _stratify(cfg, data, clients, context)
     uploads = Uploads([client.model for client in clients], partition.sizes, guidance.U if guidance else None)
     for note in notes(cfg, uploads):
         context.progress.note(note)
     test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
-    server = _distill(cfg, data, test, clients, uploads, guidance, context)
+    server = _distill(cfg, given, test, clients, uploads, guidance, context)
     ensembles = make_ensembles(cfg, uploads, server.ensemble)
     accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
     return Outcome(data, partition, clients, guidance, server, accuracies)
 
 
-def _train(
-    cfg: DictConfig, data: Dataset, partition: Partition, start: Start | None, context: Context
-) -> list[TrainedClient]:
+def _train(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> list[TrainedClient]:
     return train_clients(
-        data,
-        partition,
-        [make_plan(node, data.spec) for node in client_models(cfg)],
+        given.data,
+        given.partition,
+        [make_plan(node, given.data.spec) for node in client_models(cfg)],
         settings=plain(cfg.clients),
         optimizer=build(cfg.clients.optimizer),
         context=context,
@@ -113,24 +120,25 @@ def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], cont
 
 def _distill(
     cfg: DictConfig,
-    data: Dataset,
+    given: Given,
     test: ImageBatches,
     clients: list[TrainedClient],
     uploads: Uploads,
     guidance: Guidance | None,
     context: Context,
 ) -> Server:
-    plan = make_plan(server_model(cfg), data.spec)
+    plan = make_plan(server_model(cfg), given.data.spec)
     return distill(
-        data,
+        given.data,
         test,
         uploads,
-        make_method(cfg, data.spec, uploads),
-        student=partial(plan.initial_model, cfg.distill.seed),
+        make_method(cfg, given.data.spec, uploads, given.proxy),
+        student=partial(plan.student, cfg.distill.seed),
         inputs={
             "clients": [client.key for client in clients],
             "guidance": guidance.keys if guidance else None,
             "method": plain(cfg.method),
+            "proxy": given.proxy.sha256 if uses_proxy(cfg) else None,
             "model": plan.model_settings,
         },
         settings=plain(cfg.distill),

@@ -5,7 +5,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import client_models, model_node, server_model
+from oneshot_fl.config import choice, client_models, server_model
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -99,4 +99,4 @@ def test_models_of_clients_and_server():
     assert server_model(cfg).name == "cnn2"
     cfg.server_model = "lenet5"
     assert server_model(cfg).name == "lenet5"
-    assert model_node("cnn3").norm is True
+    assert choice("model", "cnn3").norm is True

@@ -24,4 +24,15 @@ Deviations from the code:
 - Learning rates, batch size, T_g and T_G are the protocol's (FedHydra Sec. 4.1.5), shared by all methods, not the
   README's 0.005, 256, 200 and 30.
 - The reported number is the last round's; the code reports the best test accuracy over rounds.
+
+`method=dense_coboosting` is the DENSE of Co-Boosting's code, which its tables (and probably FedHydra's) compare with:
+
+| what differs there | config key |
+|---|---|
+| no BN statistics | `method.objective.bn.weight=0` |
+| adversarial term at T = 3 | `method.objective.adv.temperature=3` |
+| student: KL at T = 4 | `method.student.kl.temperature=4` |
+| weight decay 1e-4, cosine annealing over the rounds | `method.student_optimizer`, `method.student_schedule` |
+
+It also clips gradients to norm 10, which is left out here.
 """

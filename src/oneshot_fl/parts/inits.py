@@ -9,11 +9,7 @@ from oneshot_fl.parts.uploads import Uploads
 
 
 class Fresh:
-    """The student as it was built: random weights, which depend on seed and architecture only.
-
-    With the clients' architecture and seed (`distill.seed` = `clients.seed`, the default) they are therefore the very
-    weights that the clients began at; another `distill.seed` gives others.
-    """
+    """The student as it was built: random weights of its own, other than those that the clients began at."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -31,6 +27,24 @@ class Average:
         """The student with the average loaded; all models must have the student's tensor names and shapes."""
         student.load_state_dict(mean_state([model.state_dict() for model in uploads.models], uploads.sizes))
         return student
+
+
+class AverageWhereAlike:
+    """The plain mean of the clients of the student's own architecture; fresh where there is none (FedDF)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+        """The student with that mean loaded; architectures are alike if names and shapes of all tensors are."""
+        states = [model.state_dict() for model in uploads.models]
+        alike = [state for state in states if _shapes(state) == _shapes(student.state_dict())]
+        if alike:
+            student.load_state_dict(mean_state(alike, [1] * len(alike)))
+        return student
+
+
+def _shapes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in state.items()}
 
 
 def mean_state(states: list[dict[str, Tensor]], sizes: list[int]) -> dict[str, Tensor]:

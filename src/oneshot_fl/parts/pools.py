@@ -22,15 +22,25 @@ class Pool:
     """The batches of the last `rounds` rounds; all of them if `rounds` is None.
 
     The clients are asked once, when a batch enters: a fixed ensemble keeps its logits, one that learns all clients'.
-    `rounds=1` gives one student step a round, FedHydra's Algorithm 1 to the letter.
+    `rounds=1` gives one student step a round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
+    round's images stay and no others are made.
     """
 
-    def __init__(self, *, rounds: int | None) -> None:
+    def __init__(self, *, rounds: int | None, refill: bool = True) -> None:
         self.entries: deque[Entry] = deque(maxlen=rounds)
+        self.refill = refill
+        self.added = 0
+        """Batches that ever entered."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes in no more."""
+        return not self.refill and bool(self.entries)
 
     def add(self, entry: Entry) -> None:
         """Take in a round's batch; the oldest leaves where the pool is full."""
         self.entries.append(entry)
+        self.added += 1
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One shuffled pass over everything in the pool."""

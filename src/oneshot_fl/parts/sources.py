@@ -1,15 +1,59 @@
 """Where the server's images come from."""
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.generators import Generator
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """Images and target labels -> the generator's loss, a scalar."""
+
+
+Minimise = Callable[[Tensor], None]
+"""One optimiser step on a loss."""
+
+
+class Source(Protocol):
+    """What the loop asks of a source of images; it is an `nn.Module` too, because the loop saves its state."""
+
+    needs: ClassVar[frozenset[str]]
+    reset: bool
+    """Whether every round begins anew, which makes the optimiser forget too."""
+
+    def begin(self, rng: torch.Generator) -> None:
+        """Draw what the first round begins with."""
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """One round's images `[n, C, H, W]` as models see them, and the labels `[n]` they were made for, if any."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What `minimise` steps."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a later round depends on."""
+
+
+class ProxySource(nn.Module):
+    """Images that the server has (FedDF): nothing is made, and nothing is known of their labels."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"proxy"})
+    reset = False
+
+    def __init__(self, proxy: Proxy, *, spec: DataSpec) -> None:
+        super().__init__()
+        self.proxy, self.spec = proxy, spec
+
+    def begin(self, rng: torch.Generator) -> None:
+        """Nothing to draw."""
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, None]:
+        """All of them, as models see them."""
+        return self.spec.to_input(self.proxy.images), None
 
 
 class GeneratorSource(nn.Module):
@@ -23,6 +67,8 @@ class GeneratorSource(nn.Module):
         reset: new random generator weights (and optimiser) every round instead of going on with the old ones.
         keep: the batch that leaves: that of the `last` step, or of the step with the lowest loss (`best`).
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -38,7 +84,11 @@ class GeneratorSource(nn.Module):
         self.generator, self.classes, self.batch_size = generator, classes, batch_size
         self.steps, self.reset, self.keep = steps, reset, keep
 
-    def make(self, score: Score, minimise: Callable[[Tensor], None], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def begin(self, rng: torch.Generator) -> None:
+        """The generator's first weights."""
+        self.generator.reset(rng)
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """One round's batch: images `[b, C, H, W]`, detached, and the labels `[b]` they were made for."""
         if self.reset:
             self.generator.reset(rng)

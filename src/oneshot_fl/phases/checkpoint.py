@@ -23,6 +23,7 @@ class RoundCheckpoint(Callback):
     def __init__(self, folder: Path) -> None:
         self.file, self.folder = folder / "rounds.pt", folder
         self.begun = time.perf_counter()
+        self.written = 0
         self.saved: dict[str, Any] | None = None
         if self.file.exists():
             self.saved = torch.load(self.file, weights_only=True, map_location="cpu")
@@ -52,6 +53,8 @@ class RoundCheckpoint(Callback):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
+        module.pool.added = self.saved["pool"][0] - 1
+        self.written = self.saved["pool"][-1]
         for number in self.saved["pool"]:
             tensors = load_file(self._batch_file(number), device=str(module.device))
             module.pool.add(Entry(tensors["x"], tensors["y"], tensors["kept"]))
@@ -60,9 +63,10 @@ class RoundCheckpoint(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the round that has just ended, then drop batches that the pool no longer holds."""
         module: Any = pl_module
-        number = len(module.history)
-        pool = list(range(number - len(module.pool.entries) + 1, number + 1))
-        self._write_batch(number, module.pool.entries[-1])
+        newest = module.pool.added
+        pool = list(range(newest - len(module.pool.entries) + 1, newest + 1))
+        if newest > self.written:  # a pool that is closed was written in its first round
+            self._write_batch(newest, module.pool.entries[-1])
         self._write_state(
             {
                 "student": module.student.state_dict(),
@@ -85,6 +89,7 @@ class RoundCheckpoint(Callback):
         temporary = self.folder / "batch.new"
         save_tensors(entry._asdict(), temporary)
         os.replace(temporary, self._batch_file(number))
+        self.written = number
 
     def _write_state(self, state: dict[str, Any]) -> None:
         temporary = self.file.with_suffix(".new")

@@ -33,6 +33,11 @@ class ClientPlan:
         with seeded(seed, "initial weights", self.name):
             return self.build()
 
+    def student(self, seed: int) -> nn.Module:
+        """A server model with weights of its own, which no client began at."""
+        with seeded(seed, "student weights", self.name):
+            return self.build()
+
 
 @dataclass(frozen=True)
 class Start:

@@ -2,18 +2,19 @@
 
     student = init(clients)
     for round in range(T_g):
-        x, y = source.make(objective)           # T_G generator steps
+        x, y = source.make(objective)           # T_G generator steps, or proxy images
         pool.add(x, y); ensemble.refit(pool)    # refit: nothing to do unless the method learns weights
         for batch in pool: step(student objective)
 
 One Lightning epoch is one round, so the round is the axis of everything that is logged.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -28,7 +29,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import Ensemble
 from oneshot_fl.parts.perturb import Perturb
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
@@ -37,7 +38,7 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer
 from oneshot_fl.seeds import seeded, torch_generator
 
-REVISION = 2  # raise it when a change here makes other numbers from the same configuration
+REVISION = 3  # raise it when a change here makes other numbers from the same configuration
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,15 @@ class Loop:
     """The slots of a method that generates and distils."""
 
     ensemble: Ensemble
-    source: GeneratorSource
+    source: Source
     objective: Objective
     pool: Pool
     student: Objective
     optimizers: Mapping[str, OptimizerFactory]
-    """Of the `source` and of the `student`."""
+    """Of the `source`, where it has something to train, and of the `student`."""
     perturb: Perturb | None = None
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Of the student's learning rate over the rounds."""
 
 
 @dataclass(frozen=True)
@@ -84,29 +87,36 @@ class DistillModule(LightningModule):
         self.student, self.bank = student, bank
         self.ensemble, self.source, self.pool, self.perturb = loop.ensemble, loop.source, loop.pool, loop.perturb
         self.objectives = {"generator": loop.objective, "student": loop.student}
-        self.settings, self.factories = settings, loop.optimizers
+        self.settings, self.factories, self.schedule = settings, loop.optimizers, loop.schedule
         self.rng = torch_generator(settings["seed"], "distill")
-        self.source.generator.reset(self.rng)
+        self.source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
         self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
         self._terms: dict[str, list[dict[str, Tensor]]] = {"generator": [], "student": []}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """The source's and the student's optimiser."""
-        trained = {"source": self.source, "student": self.student}
-        return [self.factories[who](module.parameters()) for who, module in trained.items()]
+        """Those of the source and the student, in the order of `factories`."""
+        trained: dict[str, Any] = {"source": self.source, "student": self.student}
+        return [factory(trained[who].parameters()) for who, factory in self.factories.items()]
+
+    def _optimizer(self, who: str) -> Any:
+        """None for a source that has nothing to train."""
+        found: Any = self.optimizers()  # Lightning hands over a list only where there are several
+        return dict(zip(self.factories, found if isinstance(found, list) else [found], strict=True)).get(who)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
-        generator_optimizer, student_optimizer = self.optimizers()  # type: ignore[attr-defined]
-        x, y = self._generate(generator_optimizer)
-        with torch.no_grad():
-            self.pool.add(Entry(x, y, self.ensemble.keep(self.bank(x).logits, y)))
+        if not self.pool.closed:
+            self.pool.add(self._entry(*self._generate()))
         self.ensemble.refit(self.pool, self.settings["batch_size"], self.rng)
+        optimizer = self._optimizer("student")
+        if self.schedule == "cosine":
+            anneal(optimizer, len(self.history) / self.settings["rounds"])
         for entry in self.pool.batches(self.settings["batch_size"], self.rng):
-            self._minimise(self._student_loss(entry), student_optimizer)
+            self._minimise(self._student_loss(entry), optimizer)
 
-    def _generate(self, optimizer: LightningOptimizer) -> tuple[Tensor, Tensor]:
+    def _generate(self) -> tuple[Tensor, Tensor | None]:
+        optimizer = self._optimizer("source")
         if self.source.reset:
             optimizer.optimizer.state.clear()
         with frozen(self.student):
@@ -115,6 +125,16 @@ class DistillModule(LightningModule):
                 lambda loss: self._minimise(loss, optimizer),
                 self.rng,
             )
+
+    @torch.no_grad()
+    def _entry(self, x: Tensor, y: Tensor | None) -> Entry:
+        """Images with what the ensemble keeps of its answers; where no label is known, the clients' joint guess."""
+        size = self.settings["batch_size"]
+        answers = [self.bank(part).logits for part in x.split(size)]
+        if y is None:
+            y = torch.cat([P.mean(dim=0).argmax(dim=1) for P in answers])
+        kept = [self.ensemble.keep(P, labels) for P, labels in zip(answers, y.split(size), strict=True)]
+        return Entry(x, y, torch.cat(kept))
 
     def _student_loss(self, entry: Entry) -> Tensor:
         if self.perturb is None:
@@ -153,7 +173,8 @@ class DistillModule(LightningModule):
         row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": fraction(self.accuracy)}
         self.accuracy.reset()
         for who, values in self._terms.items():
-            row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]}
+            names = values[0] if values else ()
+            row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in names}
             values.clear()
         self.history.append(row)
 
@@ -168,6 +189,12 @@ def frozen(model: nn.Module) -> Iterator[None]:
         model.train().requires_grad_(True)
 
 
+def anneal(optimizer: LightningOptimizer, share: float) -> None:
+    """Half a cosine from the learning rate that the optimiser began with (`share` 0) to zero (`share` 1)."""
+    for group in optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * (1 + math.cos(math.pi * share)) / 2
+
+
 @dataclass(frozen=True)
 class Server:
     """The global model and how it came about."""
@@ -177,7 +204,7 @@ class Server:
     ensemble: dict[str, Tensor]
     """What the method's ensemble learned, as a state dict; empty without a loop."""
     images: Tensor | None
-    """The last round's synthetic images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
+    """Up to a batch of the last round's images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
     labels: Tensor | None
     key: str
     seconds: float
@@ -284,7 +311,7 @@ class _RoundReport:
 
 
 def _last_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
-    """The newest batch of the pool as pixels, sorted by label."""
-    entry = module.pool.entries[-1]
-    order = entry.y.argsort(stable=True)
-    return {"images": spec.to_pixels(entry.x[order]), "labels": entry.y[order]}
+    """A batch of the pool's newest images as pixels, sorted by label."""
+    x, y, _ = (column[: module.settings["batch_size"]] for column in module.pool.entries[-1])
+    order = y.argsort(stable=True)
+    return {"images": spec.to_pixels(x[order]), "labels": y[order]}

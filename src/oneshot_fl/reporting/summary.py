@@ -24,21 +24,39 @@ from oneshot_fl.reporting.outcome import Outcome
 SCHEMA = 1
 
 
-def summarise(cfg: DictConfig, outcomes: list[Outcome], *, seconds: float) -> dict[str, Any]:
+def facts(cfg: DictConfig) -> dict[str, Any]:
+    """What is known of a run before it begins: what it compares, and under which settings."""
+    groups = ("proxy", "partition", "model", "generator", "clients", "stratify", "distill", "method", "trainer")
+    return {
+        "schema": SCHEMA,
+        "study": cfg.study,
+        "method": cfg.method.name,
+        "data": cfg.data.name,
+        "budget": cfg.budget.name,
+        "seed": cfg.seed,
+        "settings": {
+            **{group: _settings(cfg[group]) for group in groups},
+            "server_model": cfg.server_model,
+            "communication_rounds": cfg.communication_rounds,
+        },
+    }
+
+
+def summarise(
+    cfg: DictConfig, outcomes: list[Outcome], *, proxy: Mapping[str, Any] | None, seconds: float
+) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
+    `proxy` tells of the server's own images (None: the method uses none).
     """
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
     used = cfg.method.ensemble.name if "ensemble" in cfg.method else "uniform"
     server_name = cfg.server_model or outcome.clients[0].name
     return {
-        "schema": SCHEMA,
-        "method": cfg.method.name,
-        "data": cfg.data.name,
-        "budget": cfg.budget.name,
+        **facts(cfg),
         "partition": {
             "name": outcome.partition.name,
             "settings": _settings(cfg.partition),
@@ -46,9 +64,9 @@ def summarise(cfg: DictConfig, outcomes: list[Outcome], *, seconds: float) -> di
             "sizes": outcome.partition.sizes,
             "disjoint": outcome.partition.disjoint,
         },
-        "variant": fingerprint(plain(cfg.method)),
+        "proxy": proxy,
+        "variant": fingerprint([plain(cfg.method), proxy["name"] if proxy else None]),
         "protocol": protocol(cfg, outcome.data.fingerprint),
-        "seed": cfg.seed,
         "clients": [
             {
                 "accuracy": accuracy,
@@ -65,18 +83,22 @@ def summarise(cfg: DictConfig, outcomes: list[Outcome], *, seconds: float) -> di
             for each in outcomes
         ],
         "rounds": history,
-        "seconds": {
-            "clients": sum(client.seconds for each in outcomes for client in each.clients),
-            "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
-            "distill": sum(each.server.seconds for each in outcomes),
-            "run": seconds,
-        },
+        "seconds": _seconds(outcomes, seconds),
         "peak_memory_bytes": peak_memory_bytes(),
         "versions": {
             "oneshot_fl": oneshot_fl.__version__,
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
+    }
+
+
+def _seconds(outcomes: list[Outcome], run: float) -> dict[str, float]:
+    return {
+        "clients": sum(client.seconds for each in outcomes for client in each.clients),
+        "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
+        "distill": sum(each.server.seconds for each in outcomes),
+        "run": run,
     }
 
 
@@ -90,7 +112,7 @@ def _server_accuracies(outcome: Outcome) -> dict[str, float]:
 
 def _settings(node: DictConfig) -> dict[str, Any]:
     """A group's own settings: neither its name nor its target, seed, or where files lie."""
-    hidden = {"name", "_target_", "seed", "root", "cache", "download"}
+    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download"}
     return {key: value for key, value in plain(node).items() if key not in hidden}
 
 

@@ -14,6 +14,7 @@ from oneshot_fl.assemble import make_loop
 from oneshot_fl.config import build
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Uploads
@@ -22,6 +23,7 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+NO_PROXY = Proxy(torch.empty(0))
 SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "auto", "seed": 11}
 STEPS, NOISE, WIDTH = 4, 6, 4
 
@@ -135,7 +137,7 @@ def test_the_loop_equals_algorithm_1(uploads, context, pool_rounds):
         data,
         ImageBatches(images, labels, spec=SPEC, batch_size=4),
         uploads,
-        Method(build(cfg.method.init), make_loop(cfg, SPEC, uploads)),
+        Method(build(cfg.method.init), make_loop(cfg, SPEC, uploads, NO_PROXY)),
         student=_student,
         inputs={},
         settings=SETTINGS,

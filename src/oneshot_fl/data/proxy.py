@@ -1,0 +1,77 @@
+"""Proxy images: what a server may have of its own, for methods that distil on it (FedDF).
+
+A proxy is `Dataset -> (the Dataset that is left for the clients, Proxy)`. Only `hold_out` takes anything from the
+clients, and it does so before the partition and for every method of a comparison.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.seeds import torch_generator
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Unlabelled images, uint8 `[n, C, H, W]`."""
+
+    images: Tensor
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 over the pixels, behind the shape."""
+        digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())
+        digest.update(self.images.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def to(self, device: torch.device) -> "Proxy":
+        """The same images on `device`."""
+        return Proxy(self.images.to(device))
+
+
+def noise(data: Dataset, *, samples: int, seed: int) -> tuple[Dataset, Proxy]:
+    """Pixels drawn uniformly: the only proxy that needs no data."""
+    shape = (samples, data.spec.channels, data.spec.size, data.spec.size)
+    drawn = torch.randint(256, shape, generator=torch_generator(seed, "proxy"), dtype=torch.uint8)
+    return data, Proxy(drawn)
+
+
+def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Proxy]:
+    """A random `fraction` of the training set, which no client gets (Co-Boosting's App.: 20%).
+
+    Raises:
+        OneshotError: the fraction is less than one image, or leaves none.
+    """
+    total = len(data.train_labels)
+    count = round(fraction * total)
+    if not 1 <= count < total:
+        raise OneshotError(
+            f"proxy.fraction={fraction}: holds out {count} of {total} training images; it must take at least one and "
+            "leave at least one"
+        )
+    order = torch.randperm(total, generator=torch_generator(seed, "proxy"))
+    left = order[count:].sort().values
+    remaining = replace(data, train_images=data.train_images[left], train_labels=data.train_labels[left])
+    return remaining, Proxy(data.train_images[order[:count].sort().values])
+
+
+def from_dataset(data: Dataset, *, other: Dataset, samples: int, seed: int) -> tuple[Dataset, Proxy]:
+    """At most `samples` random training images of another data set, in this one's size and channels."""
+    order = torch.randperm(len(other.train_labels), generator=torch_generator(seed, "proxy"))[:samples]
+    chosen = other.train_images[order.sort().values]
+    return data, Proxy(_like(chosen, data.spec))
+
+
+def _like(images: Tensor, spec: DataSpec) -> Tensor:
+    """Images with the channels (grey from colour by the plain mean) and the size of `spec`."""
+    if images.shape[1] != spec.channels:
+        images = images.float().mean(dim=1, keepdim=True).expand(-1, spec.channels, -1, -1)
+    if images.shape[-1] != spec.size:
+        size = (spec.size, spec.size)
+        images = F.interpolate(images.float(), size=size, mode="bilinear", align_corners=False, antialias=True)
+    return images.round().clamp(0, 255).to(torch.uint8).contiguous() if images.is_floating_point() else images
