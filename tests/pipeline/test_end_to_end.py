@@ -140,3 +140,24 @@ def test_a_run_is_tabled_by_method_over_seeds(tiny, tmp_path):
     assert "| fedavg | 0, 1 |" in table
     assert "±" in table
     assert "digits, dirichlet(clients=5, alpha=0.5" in table
+
+
+def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tmp_path):
+    plain, noisy = (run(tiny(f"method={name}"), tmp_path / name) for name in ("fedavg", "feddf"))
+    assert plain["proxy"] is None
+    assert (noisy["proxy"]["name"], noisy["proxy"]["samples"]) == ("noise", 10000)
+    assert noisy["partition"] == plain["partition"]
+    held = [run(tiny(f"method={name}", "proxy=holdout"), tmp_path / f"{name}-held") for name in ("fedavg", "feddf")]
+    assert held[0]["partition"] == held[1]["partition"]
+    assert sum(held[0]["partition"]["sizes"]) == 1437 - 287  # 20% of the digits' training set
+    assert held[1]["proxy"]["samples"] == 287
+    assert held[0]["protocol"] == held[1]["protocol"] != plain["protocol"] == noisy["protocol"]
+
+
+def test_a_fresh_student_begins_with_weights_of_its_own(tiny, tmp_path):
+    cfg = tiny("method=dense", "distill.rounds=0", "clients.epochs=0")
+    summary = run(cfg, tmp_path / "run")
+    server = load_file(tmp_path / "run" / "server.safetensors")
+    client = next((tmp_path / "store" / "clients").glob("*/tensors.safetensors"))
+    assert not torch.equal(load_file(client)["0.weight"], server["0.weight"])
+    assert summary["server"]["accuracy_last"] == summary["server"]["accuracy_best"]

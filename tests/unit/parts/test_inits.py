@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.parts.inits import Average, Fresh
+from oneshot_fl.parts.inits import Average, AverageWhereAlike, Fresh
 from oneshot_fl.parts.uploads import Uploads
 
 
@@ -31,3 +31,17 @@ def test_average_of_equal_clients_is_that_client_bit_for_bit():
 def test_fresh_leaves_the_student_alone():
     student = nn.Linear(2, 2)
     assert Fresh()(student, Uploads([nn.Linear(2, 2)], [1])) is student
+
+
+def test_where_architectures_differ_the_mean_is_over_those_like_the_student():
+    other = nn.Sequential(nn.Linear(1, 3, bias=False), nn.BatchNorm1d(3))
+    uploads = Uploads([_net(1.0, 0.0, 7), other, _net(5.0, 8.0, 9)], [30, 10, 10])
+    student = AverageWhereAlike()(_net(0.0, 0.0, 0), uploads)
+    assert_close(student[0].weight, torch.tensor([[3.0]]))  # (1 + 5) / 2: sizes do not count
+    assert_close(student[1].running_mean, torch.tensor([4.0]))
+
+
+def test_a_student_like_no_client_stays_fresh():
+    student = _net(2.5, 0.0, 0)
+    AverageWhereAlike()(student, Uploads([nn.Linear(2, 2)], [1]))
+    assert student[0].weight.item() == 2.5

@@ -27,3 +27,12 @@ def test_a_bounded_pool_forgets_the_oldest_round():
     pool.add(_entry(2.0))
     (batch,) = pool.batches(8, torch_generator(0))
     assert set(batch.y.tolist()) == {2}
+
+
+def test_a_pool_without_refill_is_closed_by_its_first_batch():
+    fixed, growing = Pool(rounds=1, refill=False), Pool(rounds=None)
+    assert not fixed.closed
+    for pool in (fixed, growing):
+        pool.add(_entry(1.0))
+    assert fixed.closed
+    assert not growing.closed

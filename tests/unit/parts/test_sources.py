@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.seeds import torch_generator
 
 
@@ -44,3 +45,13 @@ def test_reset_draws_new_weights_and_keeping_does_not(spec):
         before = source.generator.project.weight.clone()
         source.make(lambda x, y: x.sum(), lambda loss: None, torch_generator(2))
         assert torch.equal(before, source.generator.project.weight) is not reset
+
+
+def test_proxy_images_come_normalised_without_labels_and_in_every_round_alike(spec):
+    images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).repeat(1, 1, 8, 8)
+    source = ProxySource(Proxy(images), spec=spec)
+    source.begin(torch_generator(0))
+    x, y = source.make(lambda x, y: x.sum(), lambda loss: None, torch_generator(1))
+    assert y is None
+    assert x[:, 0, 0, 0].tolist() == [-1.0, 1.0]  # (pixel - 0.5) / 0.5
+    assert not list(source.parameters())
