@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.checks import check, explain
 from oneshot_fl.config import config_dir
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.facts import traced
 
 
 def main() -> None:
@@ -60,9 +61,10 @@ def _job(cfg: DictConfig, folder: Path) -> float:
         check(cfg)
     except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
         raise OneshotError(explain(error)) from error
-    from oneshot_fl.pipeline import run  # torch loads only after the checks have passed
+    with traced(cfg, folder):
+        from oneshot_fl.pipeline import run  # torch loads only after the checks have passed
 
-    return run(cfg, folder)["server"]["accuracy_last"]
+        return run(cfg, folder)["server"]["accuracy_last"]
 
 
 def _complain(line: str) -> None:

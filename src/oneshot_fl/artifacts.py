@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.files import write_atomically
 
 TENSORS, MANIFEST = "tensors.safetensors", "manifest.json"
 
@@ -77,13 +78,6 @@ class Store:
 def fingerprint(inputs: Any) -> str:
     """The first 80 bits of the SHA-256 of canonical JSON, in hexadecimal."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text)
-    os.replace(temporary, path)
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:

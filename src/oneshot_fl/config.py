@@ -1,7 +1,7 @@
 """Configuration: where it lives and how its nodes become parts; with `__main__`, the only code that knows Hydra."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,33 @@ def search_path() -> list[str]:
     if not HydraConfig.initialized():
         return [str(config_dir())]
     return [source.path for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+
+
+def changed(cfg: DictConfig) -> dict[str, Any]:
+    """The method's dotted keys whose values differ from what its choice alone gives, with their values (None: gone)."""
+    ours, published = (OmegaConf.to_container(node) for node in (cfg.method, _published_method(cfg)))
+    return dict(_differences(ours, published))
+
+
+def _published_method(cfg: DictConfig) -> Any:
+    """The method as its choice alone gives it; inside a job Hydra knows the user's own folders too."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+
+    if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
+        return compose("config", overrides=[f"method={HydraConfig.get().runtime.choices['method']}"]).method
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return compose("config", overrides=[f"method={cfg.method.name}"]).method
+
+
+def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key in [*ours, *(key for key in theirs if key not in ours)]:
+        own, other = ours.get(key), theirs.get(key)
+        if isinstance(own, dict) and isinstance(other, dict):
+            yield from _differences(own, other, f"{prefix}{key}.")
+        elif own != other:
+            yield f"{prefix}{key}", own
 
 
 def client_models(cfg: DictConfig) -> list[DictConfig]:

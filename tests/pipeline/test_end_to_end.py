@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 
 from oneshot_fl.pipeline import run
-from oneshot_fl.reporting.tables import read_summaries, tables
 from tests.contract.test_slots import METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}
@@ -131,15 +130,6 @@ def test_a_second_run_computes_nothing_again(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", None)
     second = run(tiny(), tmp_path / "second")
     assert comparable(first) == comparable(second)
-
-
-def test_a_run_is_tabled_by_method_over_seeds(tiny, tmp_path):
-    for seed in (0, 1):
-        run(tiny("method=fedavg", f"seed={seed}"), tmp_path / "sweep" / str(seed))
-    table = tables(read_summaries([tmp_path / "sweep"]))
-    assert "| fedavg | 0, 1 |" in table
-    assert "±" in table
-    assert "digits, dirichlet(clients=5, alpha=0.5" in table
 
 
 def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tmp_path):

@@ -28,17 +28,19 @@ def draw_all(folder: Path, outcome: Outcome) -> dict[str, Path]:
         figures["accuracy"] = accuracy_curve(outcome.server.history, outcome.accuracies.ensembles)
     if outcome.server.images is not None and outcome.server.labels is not None:
         figures["synthetic"] = image_grid(outcome.server.images, outcome.server.labels, outcome.data.class_names)
-    return {name: _save(figure, folder / f"{name}.png") for name, figure in figures.items()}
+    return {name: save(figure, folder / f"{name}.png") for name, figure in figures.items()}
 
 
-def _figure(width: float, height: float) -> "tuple[Figure, Any]":
+def new_figure(width: float, height: float) -> "tuple[Figure, Any]":
+    """A figure of that many inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
-def _save(figure: "Figure", path: Path) -> Path:
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a picture and say where."""
     figure.savefig(path, dpi=110)
     return path
 
@@ -46,7 +48,7 @@ def _save(figure: "Figure", path: Path) -> Path:
 def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Samples of every class at every client, `[m, c]`: the area of a bubble is the count (FedHydra, Fig. 9)."""
     clients, classes = counts.shape
-    figure, axes = _figure(2 + 0.45 * classes, 1.5 + 0.45 * clients)
+    figure, axes = new_figure(2 + 0.45 * classes, 1.5 + 0.45 * clients)
     k, j = np.nonzero(counts)
     axes.scatter(j, k, s=500 * counts[k, j] / counts.max(), alpha=0.7)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
@@ -79,7 +81,7 @@ def _heat_map(axes: "Axes", values: np.ndarray, title: str) -> None:
 
 def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -> "Figure":
     """The server's test accuracy against rounds, with the ensembles as lines (FedHydra, Figs. 3, 4, 6)."""
-    figure, axes = _figure(6, 4)
+    figure, axes = new_figure(6, 4)
     axes.plot([row["round"] for row in history], [row["accuracy"] for row in history], marker=".", label="server")
     for number, (name, accuracy) in enumerate(ensembles.items(), start=1):
         axes.axhline(accuracy, color=f"C{number}", linestyle="--", linewidth=1, label=f"ensemble: {name}")
@@ -92,7 +94,7 @@ def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -
 def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 12) -> "Figure":
     """One row a class of synthetic images `[n, C, H, W]` in [0, 1], at most `columns` of them."""
     present = labels.unique().tolist()[:20]
-    figure, axes = _figure(0.6 * columns + 0.8, 0.6 * len(present) + 0.2)
+    figure, axes = new_figure(0.6 * columns + 0.8, 0.6 * len(present) + 0.2)
     size = images.shape[-1] + 1
     canvas = np.ones((len(present) * size, columns * size, 3))
     for row, label in enumerate(present):

@@ -16,30 +16,12 @@ from rich.table import Table
 from torch import nn
 
 import oneshot_fl
-from oneshot_fl.artifacts import fingerprint, save_tensors, write_atomically
+from oneshot_fl.artifacts import fingerprint, save_tensors
 from oneshot_fl.config import plain
+from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.reporting.facts import facts, settings
 from oneshot_fl.reporting.outcome import Outcome
-
-SCHEMA = 1
-
-
-def facts(cfg: DictConfig) -> dict[str, Any]:
-    """What is known of a run before it begins: what it compares, and under which settings."""
-    groups = ("proxy", "partition", "model", "generator", "clients", "stratify", "distill", "method", "trainer")
-    return {
-        "schema": SCHEMA,
-        "study": cfg.study,
-        "method": cfg.method.name,
-        "data": cfg.data.name,
-        "budget": cfg.budget.name,
-        "seed": cfg.seed,
-        "settings": {
-            **{group: _settings(cfg[group]) for group in groups},
-            "server_model": cfg.server_model,
-            "communication_rounds": cfg.communication_rounds,
-        },
-    }
 
 
 def summarise(
@@ -59,7 +41,7 @@ def summarise(
         **facts(cfg),
         "partition": {
             "name": outcome.partition.name,
-            "settings": _settings(cfg.partition),
+            "settings": settings(cfg.partition),
             "sha256": outcome.partition.sha256,
             "sizes": outcome.partition.sizes,
             "disjoint": outcome.partition.disjoint,
@@ -110,16 +92,10 @@ def _server_accuracies(outcome: Outcome) -> dict[str, float]:
     }
 
 
-def _settings(node: DictConfig) -> dict[str, Any]:
-    """A group's own settings: neither its name nor its target, seed, or where files lie."""
-    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download"}
-    return {key: value for key, value in plain(node).items() if key not in hidden}
-
-
 def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
     groups = ("partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
-    common = {group: [cfg[group].get("name"), _settings(cfg[group])] for group in groups}
+    common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
     return fingerprint([data_fingerprint, common, cfg.server_model, cfg.communication_rounds])
 
 

@@ -1,0 +1,38 @@
+"""Means over seeds and how far to trust them."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over n seeds; one seed alone has neither spread nor interval."""
+
+    mean: float
+    n: int
+    std: float | None
+    """Sample standard deviation."""
+    half_width: float | None
+    """Of the 95% confidence interval, by Student's t with n - 1 degrees of freedom."""
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The estimate of at least one value, in the values' unit."""
+    mean, n = statistics.mean(values), len(values)
+    if n == 1:
+        return Estimate(mean, n, None, None)
+    from scipy.stats import t
+
+    std = statistics.stdev(values)
+    return Estimate(mean, n, std, float(t.ppf(0.975, n - 1)) * std / math.sqrt(n))
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate | None:
+    """`first` minus `second` over the seeds that both have; None where there is no such seed.
+
+    Methods share clients seed by seed, so what the clients do to both cancels.
+    """
+    shared = sorted(first.keys() & second.keys())
+    return estimate([first[seed] - second[seed] for seed in shared]) if shared else None

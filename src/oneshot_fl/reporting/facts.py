@@ -1,0 +1,67 @@
+"""What is known of a run before it begins, and the trace that it leaves even where it fails (`run.json`)."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from oneshot_fl.config import changed, client_models, plain, server_model
+from oneshot_fl.files import write_atomically
+
+SCHEMA = 1
+TRACE = "run.json"
+GROUPS = ("proxy", "partition", "model", "generator", "clients", "stratify", "distill", "method", "trainer")
+
+
+def facts(cfg: DictConfig) -> dict[str, Any]:
+    """What a run compares and under which settings, as built-in types.
+
+    `changed` holds the method's keys whose values differ from what `method=NAME` alone gives.
+    """
+    return {
+        "schema": SCHEMA,
+        "study": cfg.study,
+        "method": cfg.method.name,
+        "changed": changed(cfg),
+        "data": cfg.data.name,
+        "budget": cfg.budget.name,
+        "seed": cfg.seed,
+        "models": {
+            "clients": [node.name for node in client_models(cfg)],
+            "server": server_model(cfg).name,
+        },
+        "settings": {
+            **{group: {"name": cfg[group].get("name"), **settings(cfg[group])} for group in GROUPS},
+            "communication_rounds": cfg.communication_rounds,
+        },
+    }
+
+
+def settings(node: DictConfig) -> dict[str, Any]:
+    """A group's own settings: neither its name nor its target, seed, or where files lie."""
+    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download"}
+    return {key: value for key, value in plain(node).items() if key not in hidden}
+
+
+@contextmanager
+def traced(cfg: DictConfig, folder: Path) -> Iterator[None]:
+    """Keep `run.json` in `folder` while a run is on: its facts, and whether it is running, done or failed.
+
+    A run that is killed leaves it at `running`.
+    """
+    told = facts(cfg)
+    _write(folder, {**told, "status": "running"})
+    try:
+        yield
+    except Exception as error:
+        _write(folder, {**told, "status": "failed", "error": " ".join(str(error).split())})
+        raise
+    _write(folder, {**told, "status": "done"})
+
+
+def _write(folder: Path, trace: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / TRACE, json.dumps(trace, indent=1))

@@ -1,0 +1,110 @@
+"""Runs as tables need them: read from summaries, and from the traces of those that have none."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.facts import TRACE
+
+Status = Literal["done", "failed", "unfinished"]
+
+SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "classes_per_client": "classes"}
+SPREADS |= {"lognormal": "sigma", "leave_one_domain_out": "held_out"}
+"""The setting by which tables name a partition."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it compares under which settings (`reporting.facts`) and, where it is done, its summary."""
+
+    method: str
+    changed: dict[str, Any]
+    data: str
+    budget: str
+    study: str
+    seed: int
+    models: dict[str, Any]
+    settings: dict[str, Any]
+    status: Status
+    summary: dict[str, Any] | None = None
+    error: str = ""
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key of the settings, `distill.rounds`."""
+        node: Any = self.settings
+        for part in key.split("."):
+            if not isinstance(node, dict) or part not in node:
+                return default
+            node = node[part]
+        return node
+
+    @property
+    def partition(self) -> str:
+        """The partition's name."""
+        return self.setting("partition.name")
+
+    @property
+    def spread(self) -> str:
+        """How uneven the partition is: alpha, classes, sigma or the held-out domain; empty for iid."""
+        value = self.setting(f"partition.{SPREADS.get(self.partition, '')}")
+        return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+
+    @property
+    def proxy(self) -> str:
+        """The name of the proxy images that the method used; empty for none."""
+        if self.setting("proxy.name") == "holdout" or "ProxySource" in str(self.setting("method.source._target_")):
+            return self.setting("proxy.name")
+        return ""
+
+    @property
+    def label(self) -> str:
+        """The method with what was changed in it, and its proxy images where they are what it distils on."""
+        told = [f"{key}={value}" for key, value in self.changed.items()]
+        if "ProxySource" in str(self.setting("method.source._target_")):
+            told.append(f"proxy={self.proxy}")
+        return f"{self.method} ({', '.join(told)})" if told else self.method
+
+
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """Every run below `folders`, oldest first; of equal method, setting and seed only the newest.
+
+    Raises:
+        OneshotError: a folder is missing or holds none, or a file is not what a run writes.
+    """
+    found = []
+    for folder in folders:
+        places = {path.parent for name in ("summary.json", TRACE) for path in folder.rglob(name)}
+        if not places:
+            raise OneshotError(f"{folder}: no summary.json in or below it; give the folder of a run or of a sweep")
+        found += sorted(places, key=_age)
+    runs = {_identity(run): run for run in map(_read, found)}
+    return list(runs.values())
+
+
+def _age(folder: Path) -> float:
+    return max(path.stat().st_mtime for name in ("summary.json", TRACE) if (path := folder / name).exists())
+
+
+FACTS = ("method", "changed", "data", "budget", "study", "seed", "models", "settings")
+
+
+def _read(folder: Path) -> Run:
+    done = (folder / "summary.json").exists()
+    path = folder / ("summary.json" if done else TRACE)
+    try:
+        told = json.loads(path.read_text())
+        facts = {name: told[name] for name in FACTS}
+    except (ValueError, KeyError, TypeError) as error:
+        raise OneshotError(f"{path}: not what this version writes ({error!r}); run it again") from error
+    if done:
+        return Run(**facts, status="done", summary=told)
+    status: Status = "failed" if told.get("status") == "failed" else "unfinished"
+    return Run(**facts, status=status, error=told.get("error", ""))
+
+
+def _identity(run: Run) -> str:
+    """Everything that is set, the seed included: a second run of it replaces the first."""
+    return json.dumps([run.data, run.method, run.seed, run.models, run.settings], sort_keys=True)

@@ -1,0 +1,80 @@
+import pytest
+
+from oneshot_fl.reporting.protocols import by_protocol, protocol_sheet
+
+
+def _sheet(runs, **options):
+    (group,) = by_protocol(runs)
+    return protocol_sheet(group, **{"which": "last", "against": "fedavg"} | options)
+
+
+def _rows(sheet):
+    return {row[0]: dict(zip(sheet.header[1:], row[1:], strict=True)) for row in sheet.rows}
+
+
+def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
+    rows = _rows(
+        _sheet(
+            [
+                make_run(0.5, method="fedhydra", seed=0),
+                make_run(0.7, method="fedhydra", seed=1),
+                make_run(0.3, method="fedavg", seed=0),
+                make_run(0.4, method="fedavg", seed=1),
+            ]
+        )
+    )
+    assert list(rows) == ["fedavg", "fedhydra", "ensemble: uniform", "clients, mean"]
+    assert rows["fedhydra"]["seeds"] == "0, 1"
+    assert rows["fedhydra"]["server, last round"] == "60.00 ± 14.14"
+    # paired: 0.2 and 0.3
+    assert rows["fedhydra"]["minus fedavg, paired"] == "+25.00 ± 7.07"
+    assert rows["fedavg"]["minus fedavg, paired"] == ""
+    assert rows["clients, mean"]["server, last round"] == "30.00 ± 0.00"
+
+
+def test_the_best_round_only_where_it_is_asked_for(make_run):
+    rows = _rows(_sheet([make_run(0.5)], which="best"))
+    assert rows["fedhydra"]["server, best round"] == "60.00"
+
+
+def test_failed_and_unfinished_seeds_are_told(make_run):
+    rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1), make_run(None, seed=2, status="unfinished")]))
+    assert rows["fedhydra"]["seeds"] == "0"
+    assert rows["fedhydra"]["not done"] == "failed 1, unfinished 2"
+    only = _rows(_sheet([make_run(None)]))
+    assert only == {"fedhydra": {"server, last round": "–", "not done": "failed 0"}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": "digits"},
+        {"models": {"clients": ["lenet5"] * 5, "server": "lenet5"}},
+        {"settings": {"partition": {"alpha": 0.5}}},
+        {"settings": {"distill": {"rounds": 25}}},
+        {"settings": {"proxy": {"name": "holdout", "fraction": 0.2}}},
+        {"settings": {"communication_rounds": 2}},
+    ],
+)
+def test_protocols_are_never_mixed(make_run, other):
+    assert len(by_protocol([make_run(), make_run(**other)])) == 2
+
+
+def test_other_content_under_the_same_name_is_another_protocol(make_run):
+    first, second = make_run(), make_run(seed=1)
+    second.summary["protocol"] = "other"
+    assert len(by_protocol([first, second])) == 2
+
+
+def test_what_was_changed_in_a_method_names_its_row(make_run):
+    proxy = {"method": {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"}}}
+    rows = _rows(
+        _sheet(
+            [
+                make_run(),
+                make_run(changed={"ensemble.scale": 10}),
+                make_run(method="feddf", settings=proxy),
+            ]
+        )
+    )
+    assert list(rows)[:3] == ["feddf (proxy=noise)", "fedhydra", "fedhydra (ensemble.scale=10)"]
