@@ -50,16 +50,22 @@ def model_node(name: str) -> DictConfig:
     """The settings of one architecture by its name in the `model` group, also of a user's own config folder.
 
     Raises:
-        OneshotError: there is no such file.
+        OneshotError: there is no such file, or it names several architectures.
     """
     folders = [Path(folder) / "model" for folder in search_path()]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
-            return DictConfig(OmegaConf.load(folder / f"{name}.yaml"))
+            return _one_architecture(name, DictConfig(OmegaConf.load(folder / f"{name}.yaml")))
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     raise OneshotError(
         f"model: there is no architecture {name!r}{nearest(name, known)}; choose from {', '.join(known)}"
     )
+
+
+def _one_architecture(name: str, node: DictConfig) -> DictConfig:
+    if "names" in node or OmegaConf.is_missing(node, "names"):
+        raise OneshotError(f"model: {name} stands for several architectures; name one of them, for instance cnn2")
+    return node
 
 
 def search_path() -> list[str]:
@@ -75,9 +81,15 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
     """The architecture of each of the m clients.
 
     Raises:
-        OneshotError: `model.names` is missing, empty, or longer than there are clients.
+        OneshotError: `model.names` is missing, empty, or longer than there are clients; or the architecture follows
+            the data set (`model.of`) and there is none for this one.
     """
     clients = cfg.partition.clients
+    if "of" in cfg.model and cfg.data.name not in cfg.model.of:
+        raise OneshotError(
+            f"model={cfg.model.name}: has no architecture for data={cfg.data.name}, only for "
+            f"{', '.join(map(str, cfg.model.of))}; add one, +model.of.{cfg.data.name}=cnn2, or choose another model"
+        )
     missing = OmegaConf.is_missing(cfg.model, "names")
     if not missing and "names" not in cfg.model:
         return [cfg.model] * clients

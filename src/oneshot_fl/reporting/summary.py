@@ -17,7 +17,7 @@ from torch import nn
 
 import oneshot_fl
 from oneshot_fl.artifacts import fingerprint, save_tensors, write_atomically
-from oneshot_fl.config import plain
+from oneshot_fl.config import client_models, plain, server_model
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.reporting.outcome import Outcome
 
@@ -96,9 +96,10 @@ def _settings(node: DictConfig) -> dict[str, Any]:
 
 def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
-    groups = ("partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
+    groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), _settings(cfg[group])] for group in groups}
-    return fingerprint([data_fingerprint, common, cfg.server_model, cfg.communication_rounds])
+    models = [plain(model) for model in (*client_models(cfg), server_model(cfg))]  # however they were chosen
+    return fingerprint([data_fingerprint, common, models, cfg.communication_rounds])
 
 
 def peak_memory_bytes() -> int:
