@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ def check(cfg: DictConfig) -> None:
         if value is not ABSENT and not rule.holds(value):
             raise OneshotError(f"{key}={value}: must be {rule.says}")
     _check_terms(cfg)
+    models = [*client_models(cfg), server_model(cfg)]
     _check_missing(cfg)
-    _check_architectures(cfg)
+    _check_architectures(cfg, models)
 
 
 ABSENT = object()
@@ -139,7 +141,7 @@ def _check_unknown(cfg: DictConfig) -> None:
             raise OneshotError(_no_such_key(unknown[0], known))
 
 
-def _no_such_key(key: str, known: list[str]) -> str:
+def _no_such_key(key: str, known: tuple[str, ...]) -> str:
     if key in known:
         group = key.rsplit(".", 1)[0].replace(".", "/")
         return f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is"
@@ -178,8 +180,7 @@ def _has_no_value(key: str) -> str:
     return f"{key}: has no value; set it on the command line, {key}=..."
 
 
-def _check_architectures(cfg: DictConfig) -> None:
-    models = [*client_models(cfg), server_model(cfg)]
+def _check_architectures(cfg: DictConfig, models: list[DictConfig]) -> None:
     needs = build(cfg.method.init).needs
     settings = [plain(model) for model in models]
     clients_differ = any(own != settings[0] for own in settings[:-1])
@@ -212,23 +213,39 @@ def explain(error: Exception) -> str:
     if match := re.search(r"Could not override '([^']+)'", text):
         return _no_such_key(match[1], _all_keys())
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
-        group, name = match[1].rsplit("/", 1)
-        options = match[3].split()
-        return f"{group}={name}: there is no such choice{nearest(name, options)}; choose from {', '.join(options)}"
+        return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         return _has_no_value(match[1])
     return re.sub(r" See https?://\S+.*", "", text)
 
 
-def _all_keys() -> list[str]:
+def _no_such_choice(group: str, name: str, options: list[str]) -> str:
+    if group == "experiment":  # the only group whose choices also lie in folders: experiment=fedhydra/table1
+        folders = {path.name: path for path in sorted((config_dir() / group).iterdir()) if path.is_dir()}
+        folder = name.partition("/")[0]
+        if folder in folders:
+            options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
+        else:
+            options += [f"{other}/..." for other in folders]
+    return f"{group}={name}: there is no such choice{nearest(name, options)}; choose from {', '.join(options)}"
+
+
+def _all_keys() -> tuple[str, ...]:
     """Every key that some choice of the configuration has, and every group."""
+    return _keys_below(tuple(search_path()))
+
+
+@cache  # a sweep checks every job
+def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
     keys = {group for path in _groups() for group in (path, path.replace("/", "."))}
-    files = [(Path(folder), path) for folder in search_path() for path in Path(folder).rglob("*.yaml")]
+    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
     for folder, path in files:
         package = ".".join(path.relative_to(folder).parts[:-1])
+        if package.startswith("experiment"):  # they set keys of the others
+            continue
         own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
-        keys |= {key for key in own if not key.startswith(("hydra", "experiment")) and "defaults" not in key}
-    return sorted(keys)
+        keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
+    return tuple(sorted(keys))
 
 
 def _flat(node: Any, prefix: str = "") -> list[str]:

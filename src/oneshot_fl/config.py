@@ -60,6 +60,18 @@ def choice(group: str, name: str) -> DictConfig:
     raise OneshotError(f"{group}: there is no choice {name!r}{nearest(name, known)}; choose from {', '.join(known)}")
 
 
+def architecture(name: str) -> DictConfig:
+    """The settings of one architecture by its name.
+
+    Raises:
+        OneshotError: there is none of that name, or it stands for several.
+    """
+    node = choice("model", name)
+    if "names" in node or OmegaConf.is_missing(node, "names"):
+        raise OneshotError(f"model: {name} stands for several architectures; name one of them, for instance cnn2")
+    return node
+
+
 def search_path() -> list[str]:
     """The folders that configuration is read from: ours, and a user's own (`--config-dir`)."""
     from hydra.core.hydra_config import HydraConfig
@@ -100,9 +112,15 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
     """The architecture of each of the m clients.
 
     Raises:
-        OneshotError: `model.names` is missing, empty, or longer than there are clients.
+        OneshotError: `model.names` is missing, empty, or longer than there are clients; or the architecture follows
+            the data set (`model.of`) and there is none for this one.
     """
     clients = cfg.partition.clients
+    if "of" in cfg.model and cfg.data.name not in cfg.model.of:
+        raise OneshotError(
+            f"model={cfg.model.name}: has no architecture for data={cfg.data.name}, only for "
+            f"{', '.join(map(str, cfg.model.of))}; add one, +model.of.{cfg.data.name}=cnn2, or choose another model"
+        )
     missing = OmegaConf.is_missing(cfg.model, "names")
     if not missing and "names" not in cfg.model:
         return [cfg.model] * clients
@@ -111,13 +129,13 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
             f"model.names: needs between 1 and {clients} names (partition.clients), which are dealt in turn, "
             "for instance 'model.names=[cnn2,lenet5,resnet18]'"
         )
-    nodes = [choice("model", name) for name in cfg.model.names]
+    nodes = [architecture(name) for name in cfg.model.names]
     return [nodes[k % len(nodes)] for k in range(clients)]
 
 
 def server_model(cfg: DictConfig) -> DictConfig:
     """The server's architecture: `server_model`, or the (first) client's."""
-    return client_models(cfg)[0] if cfg.server_model is None else choice("model", cfg.server_model)
+    return client_models(cfg)[0] if cfg.server_model is None else architecture(cfg.server_model)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -26,8 +26,8 @@ def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list
     return names
 
 
-MIXES = ("mixed", "fedhydra_mixed", "coboosting_mixed", "torchvision", "vgg9")
-"""Mixes are lists of others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
+MIXES = ("mixed", "fedhydra_mixed", "coboosting_mixed", "fedhydra", "coboosting", "torchvision", "vgg9")
+"""Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
 METHODS = choices("method", 3)
 SPECS = [
     DataSpec(1, 8, 10, (0.5,), (0.5,)),

@@ -20,6 +20,17 @@ def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
     assert "local training: 10 client epochs" in done.stdout
 
 
+def test_a_papers_table_runs_on_other_data_and_names_the_real_architectures(tmp_path):
+    narrowed = ["data=digits", "+model.of.digits=lenet5", "partition.alpha=0.5", "method=fedavg,dense", "seed=0"]
+    done = call("-m", "experiment=fedhydra/table1", *narrowed, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summaries = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("summary.json"))]
+    assert [summary["method"] for summary in summaries] == ["fedavg", "dense"]
+    for summary in summaries:
+        assert {client["model"] for client in summary["clients"]} == {summary["server"]["model"]} == {"lenet5"}
+        assert summary["budget"] == "demo"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

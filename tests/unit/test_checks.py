@@ -5,7 +5,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import choice, client_models, server_model
+from oneshot_fl.config import architecture, client_models, server_model
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -53,6 +53,12 @@ def _complaint(*overrides: str) -> str:
         ("communication_rounds=0", ["communication_rounds=0", "at least 1"]),
         ("communication_rounds=2 server_model=lenet5", ["communication_rounds=2", "one architecture"]),
         ("server_model=resnet19", ["resnet19", "resnet18"]),
+        ("server_model=mixed method=dense", ["mixed", "several architectures"]),
+        ("server_model=fedhydra_mixed method=dense", ["fedhydra_mixed", "several architectures"]),
+        ("model=fedhydra data=cifar100", ["model=fedhydra", "data=cifar100", "svhn, cifar10;", "+model.of.cifar100="]),
+        ("experiment=fedhydra/table99", ["experiment=fedhydra/table99", "did you mean", "fedhydra/table18"]),
+        ("experiment=coboosting", ["experiment=coboosting", "coboosting/table1,"]),
+        ("experiment=digits", ["experiment=digits", "digits_dirichlet", "coboosting/..., fedhydra/..."]),
         ("data=image_folder", ["data.root", "data.root=..."]),
         ("model=mixed", ["model.names", "5"]),
         ("model=mixed model.names=[]", ["model.names", "5"]),
@@ -99,4 +105,29 @@ def test_models_of_clients_and_server():
     assert server_model(cfg).name == "cnn2"
     cfg.server_model = "lenet5"
     assert server_model(cfg).name == "lenet5"
-    assert choice("model", "cnn3").norm is True
+    with pytest.raises(OneshotError, match="several architectures"):
+        architecture("coboosting")
+    assert architecture("cnn3").norm is True
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "name"),
+    [
+        ("fedhydra", "mnist", "cnn2"),
+        ("fedhydra", "svhn", "cnn3"),
+        ("coboosting", "mnist", "lenet5"),
+        ("coboosting", "cifar100", "cnn5"),
+    ],
+)
+def test_a_papers_model_follows_the_data_set_and_is_one_architecture(model, data, name):
+    cfg = compose_config(f"model={model}", f"data={data}", "method=fedavg")
+    check(cfg)
+    assert {node.name for node in [*client_models(cfg), server_model(cfg)]} == {name}
+    cfg.server_model = name
+    check(cfg)
+
+
+def test_a_papers_model_takes_another_data_set():
+    cfg = compose_config("model=fedhydra", "+model.of.digits=cnn2_plain")
+    check(cfg)
+    assert client_models(cfg)[4].name == "cnn2_plain"

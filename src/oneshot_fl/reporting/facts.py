@@ -13,7 +13,7 @@ from oneshot_fl.files import write_atomically
 
 SCHEMA = 1
 TRACE = "run.json"
-GROUPS = ("proxy", "partition", "model", "generator", "clients", "stratify", "distill", "method", "trainer")
+GROUPS = ("proxy", "partition", "generator", "clients", "stratify", "distill", "method", "trainer")
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
     `changed` holds the method's keys whose values differ from what `method=NAME` alone gives.
     """
+    models = [*client_models(cfg), server_model(cfg)]
     return {
         "schema": SCHEMA,
         "study": cfg.study,
@@ -30,11 +31,12 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         "budget": cfg.budget.name,
         "seed": cfg.seed,
         "models": {
-            "clients": [node.name for node in client_models(cfg)],
-            "server": server_model(cfg).name,
+            "clients": [model.name for model in models[:-1]],
+            "server": models[-1].name,
         },
         "settings": {
             **{group: {"name": cfg[group].get("name"), **settings(cfg[group])} for group in GROUPS},
+            "models": {model.name: settings(model) for model in models},  # however they were chosen
             "communication_rounds": cfg.communication_rounds,
         },
     }

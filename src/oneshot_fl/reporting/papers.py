@@ -78,9 +78,10 @@ class Published:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every printed accuracy of the papers whose protocol we know, in the order of print."""
+    """Every printed accuracy of the papers whose protocol we know, in the order of print; no averages over rows."""
     with (files("oneshot_fl.reporting") / "paper_results.csv").open(encoding="utf-8") as file:
-        return tuple(_published(row) for row in csv.DictReader(file) if row["paper"] in PROTOCOLS)
+        rows = [row for row in csv.DictReader(file) if row["paper"] in PROTOCOLS]
+    return tuple(_published(row) for row in rows if row["partition_value"] != "avg")
 
 
 def _published(row: dict[str, str]) -> Published:

@@ -17,7 +17,7 @@ from torch import nn
 
 import oneshot_fl
 from oneshot_fl.artifacts import fingerprint, save_tensors
-from oneshot_fl.config import plain
+from oneshot_fl.config import client_models, plain, server_model
 from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.reporting.facts import facts, settings
@@ -94,9 +94,10 @@ def _server_accuracies(outcome: Outcome) -> dict[str, float]:
 
 def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
-    groups = ("partition", "model", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
+    groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
-    return fingerprint([data_fingerprint, common, cfg.server_model, cfg.communication_rounds])
+    models = [plain(model) for model in (*client_models(cfg), server_model(cfg))]  # however they were chosen
+    return fingerprint([data_fingerprint, common, models, cfg.communication_rounds])
 
 
 def peak_memory_bytes() -> int:

@@ -12,9 +12,9 @@ MNIST = {"data": "mnist", "partition_value": "0.1", "method": "fedhydra"}
 
 
 def test_every_printed_number_of_the_two_papers_is_there():
-    # counted in the tables: FedHydra T1-T18 594, Co-Boosting T1-T19 without T8 453
+    # counted in the tables: FedHydra T1-T18 594, Co-Boosting T1-T19 without T8 453, 22 of them averages over domains
     count = {paper: sum(cell.paper == paper for cell in published()) for paper in ("fedhydra", "coboosting")}
-    assert count == {"fedhydra": 594, "coboosting": 453}
+    assert count == {"fedhydra": 594, "coboosting": 453 - 22}
     assert (_cell(**MNIST).value, _cell(**MNIST).model) == (59.97, "cnn2")
     assert _cell("fedhydra/table2", data="fashion_mnist", method="fedavg").doubtful
 

@@ -25,6 +25,11 @@ def test_a_protocol_is_all_but_method_seed_and_places(override, same):
     assert (protocol(compose_config(), "data") == protocol(compose_config(override), "data")) is same
 
 
+def test_a_protocol_does_not_ask_how_an_architecture_was_chosen():
+    chosen = [["model=cnn2"], ["model=fedhydra"], ["model=fedhydra", "+model.of.emnist=cnn3"], ["server_model=cnn2"]]
+    assert len({protocol(compose_config("data=mnist", *overrides), "data") for overrides in chosen}) == 1
+
+
 def test_other_data_are_another_protocol():
     assert protocol(compose_config(), "data") != protocol(compose_config(), "other data")
 

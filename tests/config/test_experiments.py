@@ -1,0 +1,241 @@
+"""The papers' tables as experiments: each names its own command, every value is sound, no printed row is forgotten."""
+
+import csv
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from oneshot_fl.checks import check
+from oneshot_fl.config import config_dir
+from oneshot_fl.reporting.papers import ALIASES
+from tests.conftest import compose_config
+
+ROOT = config_dir() / "experiment"
+ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
+TABLES = [name for name in ALL if "/" in name]
+COMMAND = "# python -m oneshot_fl "
+DIALS = {
+    "dirichlet": "partition.alpha",
+    "dirichlet_class_prior": "partition.alpha",
+    "classes_per_client": "partition.classes",
+    "lognormal": "partition.sigma",
+    "leave_one_domain_out": "data.held_out",
+}
+ENSEMBLE_ROWS = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
+MULTI_ROUND = [f"fedhydra/table{number}" for number in (5, 8, *range(11, 19))]
+
+
+_composed = cache(compose_config)  # a tenth of a second each
+
+
+@cache
+def _printed() -> dict[str, list[dict[str, str]]]:
+    """The rows of the two papers by the name of the experiment."""
+    found: dict[str, list[dict[str, str]]] = {}
+    with (files("oneshot_fl.reporting") / "paper_results.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(f"{row['paper']}/{row['table'].replace('T', 'table')}", []).append(row)
+    return {name: rows for name, rows in found.items() if name.startswith(("fedhydra/", "coboosting/"))}
+
+
+def _commands(name: str) -> list[list[str]]:
+    """The arguments of every command in an experiment's head."""
+    lines = (ROOT / f"{name}.yaml").read_text().splitlines()
+    return [shlex.split(line.removeprefix(COMMAND)) for line in lines if line.startswith(COMMAND)]
+
+
+@cache
+def _sweeps(name: str) -> list[list[list[str]]]:
+    """For every command the overrides of all its jobs, as Hydra's sweeper multiplies them out."""
+    params = OmegaConf.load(ROOT / f"{name}.yaml").hydra.sweeper.params
+    own = [f"{key}={value}" for key, value in params.items()]
+    parser = OverridesParser.create()
+    sweeps = [parser.parse_overrides([*own, *arguments[1:]]) for arguments in _commands(name)]
+    return [BasicSweeper.split_arguments(overrides, None)[0] for overrides in sweeps]
+
+
+def _columns(jobs: list[list[str]]) -> list[list[str]]:
+    return [list(dict.fromkeys(column)) for column in zip(*jobs, strict=True)]
+
+
+def _each_value_once(jobs: list[list[str]]) -> list[list[str]]:
+    columns = _columns(jobs)
+    return [[column[row % len(column)] for column in columns] for row in range(max(map(len, columns)))]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a row of a table is found by."""
+
+    data: str
+    partition: str
+    value: str
+    clients: str
+    rounds: int
+    client_model: str
+    server_model: str
+    method: str
+
+
+def _job(cfg: DictConfig, overrides: list[str]) -> Job:
+    """A job by its overrides on top of another job's configuration."""
+    chosen = dict(override.split("=", 1) for override in overrides)
+    data = chosen.get("data", cfg.data.name)
+    names = cfg.model.get("names", [chosen.get("model", cfg.model.name)])
+    model = cfg.model.of[data] if "of" in cfg.model else "+".join(names)
+    server = chosen.get("server_model", cfg.server_model)
+    return Job(
+        data,
+        cfg.partition.name,
+        chosen.get(DIALS[cfg.partition.name], str(OmegaConf.select(cfg, DIALS[cfg.partition.name]))),
+        chosen.get("partition.clients", str(cfg.partition.clients)),
+        cfg.communication_rounds,
+        model,
+        model if server in (None, "null") else server,
+        chosen.get("method", cfg.method.name),
+    )
+
+
+@cache
+def _jobs(name: str) -> set[Job]:
+    return {_job(cfg, job) for jobs in _sweeps(name) for cfg in [_composed(*jobs[0])] for job in jobs}
+
+
+def _covers(job: Job, row: dict[str, str]) -> bool:
+    alone = row["method"] == "local" or row["method"].startswith("client_")  # a client of any method's run
+    named = ALIASES.get((row["paper"], row["method"]), row["method"])
+    method = "co_boosting" if row["metric"].startswith("ensemble") else named
+    return (
+        (job.data, job.partition, job.clients) == (row["data"], row["partition"], row["clients"])
+        and row["partition_value"] in (job.value, "avg")
+        and int(row["rounds"]) <= job.rounds
+        and row["client_model"] in (job.client_model.split("+") if alone else [job.client_model])
+        and row["server_model"] in (job.server_model, "")
+        and (alone or method == job.method)
+    )
+
+
+def test_there_is_an_experiment_for_every_table_that_holds_results():
+    assert len([name for name in TABLES if name.startswith("fedhydra/")]) >= 18
+    assert len([name for name in TABLES if name.startswith("coboosting/")]) >= 18
+    assert set(TABLES) == set(_printed())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_experiment_begins_with_its_command_and_is_named_alike(name):
+    text = (ROOT / f"{name}.yaml").read_text()
+    assert text.startswith(f"# @package _global_\n{COMMAND}-m experiment={name}")
+    assert all(arguments[:2] == ["-m", f"experiment={name}"] for arguments in _commands(name))
+    assert f"\nstudy: {name}\n" in text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_value_of_every_sweep_composes_and_passes_the_checks(name):
+    for jobs in _sweeps(name):
+        for overrides in _each_value_once(jobs):
+            cfg = _composed(*overrides)
+            OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+            check(cfg)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_printed_row_has_a_job(name):
+    jobs = _jobs(name)
+    assert [row for row in _printed()[name] if not any(_covers(job, row) for job in jobs)] == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_sweeps_what_is_printed_and_three_seeds(name):
+    jobs, rows = _jobs(name), _printed()[name]
+    assert {job.data for job in jobs} == {row["data"] for row in rows}
+    assert {job.value for job in jobs} == {row["partition_value"] for row in rows} - {"avg"}
+    assert {job.clients for job in jobs} == {row["clients"] for row in rows}
+    assert {job.rounds for job in jobs} == {max(int(row["rounds"]) for row in rows)}
+    assert all(["seed=0", "seed=1", "seed=2"] in _columns(sweep) for sweep in _sweeps(name))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_ensembles_that_a_table_prints_are_rows_of_its_runs(name):
+    printed = {row["method"] for row in _printed()[name] if row["metric"] == "ensemble_accuracy_percent"}
+    if printed:
+        cfg = _composed(*_sweeps(name)[0][0])
+        assert {ENSEMBLE_ROWS[method] for method in printed} <= {*cfg.evaluate.ensembles, cfg.method.ensemble.name}
+
+
+def _lambdas(cfg: DictConfig) -> str:
+    return f"lambda1={cfg.method.objective.bn.weight} lambda2={cfg.method.objective.adv.weight}"
+
+
+def _components(cfg: DictConfig) -> str:
+    on = {
+        "GHS": cfg.method.objective.hard_ce.power == 1,
+        "DHS": cfg.method.get("perturb") is not None,
+        "EE": cfg.method.ensemble.step > 0,
+    }
+    return "+".join(name for name, is_on in on.items() if is_on) or "no_GHS_no_DHS_no_EE"
+
+
+def _mu(cfg: DictConfig) -> str:
+    return f"mu={cfg.method.ensemble.step}"
+
+
+def _epsilon(cfg: DictConfig) -> str:
+    return f"epsilon={round(cfg.method.perturb.epsilon * 510)}/255"  # of a range that is 2 wide
+
+
+def _sam(cfg: DictConfig) -> str:
+    return "sam_local_training" if cfg.clients.sam else ""
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "lost"),
+    [
+        ("fedhydra/table6", _lambdas, set()),
+        ("coboosting/table7", _components, set()),
+        ("coboosting/table16", _sam, set()),
+        ("coboosting/table18", _mu, {"mu=0.01"}),
+        ("coboosting/table19", _epsilon, set()),
+    ],
+)
+def test_an_ablation_sweeps_the_printed_settings(name: str, variant: Callable[[DictConfig], str], lost: set[str]):
+    """`lost` is printed, but not legible in our text of the paper."""
+    first = _sweeps(name)[0][0]
+    same = [override for override in first if override.startswith(("seed=", "data=", "method="))]
+    jobs = [job for job in _sweeps(name)[0] if set(same) <= set(job)]
+    found = [variant(_composed(*job)) for job in jobs]
+    assert len(found) == len(set(found))
+    assert set(found) == {row["variant"] for row in _printed()[name]} | lost
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_leaves_the_budget_to_the_command(name):
+    cfg = OmegaConf.load(ROOT / f"{name}.yaml")
+    assert not [default for default in cfg.defaults if "budget" in str(default)]
+    assert "budget" not in cfg
+    own = ["budget=coboosting"] if name.startswith("coboosting/") else []
+    assert all([argument for argument in arguments if "budget" in argument] == own for arguments in _commands(name))
+
+
+@pytest.mark.parametrize("name", MULTI_ROUND)
+def test_several_rounds_take_the_budgets_own_number_of_local_epochs(name):
+    assert {row["variant"] for row in _printed()[name]} == {"local_epochs=50"}
+    assert OmegaConf.load(ROOT / f"{name}.yaml").clients == {"epochs": "${budget.local_epochs_multi_round}"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "epochs"), [([], 50), (["budget=reduced"], 8), (["budget=demo"], 40), (["clients.epochs=3"], 3)]
+)
+def test_a_budget_scales_several_rounds_too(overrides, epochs):
+    assert compose_config("experiment=fedhydra/table5", *overrides).clients.epochs == epochs
+
+
+def test_co_boostings_own_budget():
+    cfg = _composed(*_sweeps("coboosting/table1")[0][0])
+    assert (cfg.clients.epochs, cfg.distill.rounds, cfg.distill.generator_steps) == (300, 500, 30)
