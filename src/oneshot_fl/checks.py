@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
+    "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
     "clients.seed": COUNT_OR_ZERO,
     "stratify.steps": COUNT,
     "stratify.batch_size": COUNT,

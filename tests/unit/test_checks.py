@@ -45,6 +45,7 @@ def _complaint(*overrides: str) -> str:
         ("partition.clients=2.5", ["partition.clients=2.5", "whole number"]),
         ("clients.epochs=-1", ["clients.epochs=-1", "at least 0"]),
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
+        ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
         ("distill.generator_steps=0", ["distill.generator_steps=0"]),
         ("distill.bank=fast", ["distill.bank=fast", "auto, loop, stacked"]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.artifacts import Artifact, fingerprint, load_model
+from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
@@ -18,6 +20,9 @@ from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
 from oneshot_fl.seeds import seeded, torch_generator
 
 REVISION = 1  # raise it when a change here makes other numbers from the same configuration
+OFF: Mapping[str, Any] = {"augmentation": "none"}
+"""Options that came later, at the value that changes nothing; there they stay out of the key, so that clients trained
+before an option existed are still found."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +98,15 @@ def train_clients(
     """Train the m clients one after the other; those that are in the store are only loaded.
 
     Args:
-        settings: `epochs`, `batch_size`, `seed` and whatever else the result depends on; all of it enters the key.
+        settings: `epochs`, `batch_size`, `seed`, the options of `OFF` that are on, and whatever else the result depends
+            on; all of it enters the key.
         start: the server's model, of the clients' architecture; None for random weights.
     """
     again: dict[str, str | int] = (
         {} if start is None else {"start": start.key, "communication_round": start.communication_round}
     )
     task = context.progress.task("local training", len(plans) * settings["epochs"], "client epochs")
-    trained = []
+    settings, trained = {**OFF, **settings}, []
     for k, plan in enumerate(plans):
         index = torch.from_numpy(partition.indices[k])
         inputs = {
@@ -108,7 +114,7 @@ def train_clients(
             "data": data.fingerprint,
             "samples": fingerprint(index.tolist()),
             "model": dict(plan.model_settings),
-            "settings": dict(settings),
+            "settings": _without_what_is_off(settings),
             "client": k,
             **again,
         }
@@ -131,6 +137,10 @@ def train_clients(
     return trained
 
 
+def _without_what_is_off(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in OFF or value != OFF[name]}
+
+
 def _initial_model(plan: ClientPlan, seed: int, start: Start | None) -> nn.Module:
     model = plan.initial_model(seed)
     if start is not None:
@@ -140,12 +150,14 @@ def _initial_model(plan: ClientPlan, seed: int, start: Start | None) -> nn.Modul
 
 def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], draws: tuple[str | int, ...]) -> ImageBatches:
     index = index.to(data.train_labels.device)
+    rng = torch_generator(settings["seed"], "client batches", *draws)
     return ImageBatches(
         data.train_images[index],
         data.train_labels[index],
         spec=data.spec,
         batch_size=settings["batch_size"],
-        rng=torch_generator(settings["seed"], "client batches", *draws),
+        rng=rng,
+        augment=partial(augment, name=settings["augmentation"], rng=rng),
     )
 
 
