@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
+    "clients.sam": POSITIVE_OR_NULL,
     "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
     "clients.seed": COUNT_OR_ZERO,
     "stratify.steps": COUNT,
@@ -100,6 +101,7 @@ def check(cfg: DictConfig) -> None:
             raise OneshotError(f"{key}={value}: must be {rule.says}")
     _check_terms(cfg)
     _check_missing(cfg)
+    _check_precision(cfg)
     _check_architectures(cfg)
 
 
@@ -170,6 +172,15 @@ def _check_missing(cfg: DictConfig) -> None:
 
 def _has_no_value(key: str) -> str:
     return f"{key}: has no value; set it on the command line, {key}=..."
+
+
+def _check_precision(cfg: DictConfig) -> None:
+    """Scaled gradients are unscaled once a step, SAM needs them twice."""
+    if cfg.clients.get("sam") is not None and str(cfg.trainer.get("precision")) in ("16-mixed", "16"):
+        raise OneshotError(
+            f"clients.sam={cfg.clients.sam}: does not run with the scaled gradients of trainer.precision="
+            f"{cfg.trainer.precision}; use trainer.precision=bf16-mixed or 32-true"
+        )
 
 
 def _check_architectures(cfg: DictConfig) -> None:

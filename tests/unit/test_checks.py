@@ -45,6 +45,8 @@ def _complaint(*overrides: str) -> str:
         ("partition.clients=2.5", ["partition.clients=2.5", "whole number"]),
         ("clients.epochs=-1", ["clients.epochs=-1", "at least 0"]),
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
+        ("clients.sam=0", ["clients.sam=0", "above 0, or null"]),
+        ("clients=sam trainer.precision=16-mixed", ["clients.sam=0.05", "trainer.precision=bf16-mixed"]),
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
         ("distill.generator_steps=0", ["distill.generator_steps=0"]),

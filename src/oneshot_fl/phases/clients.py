@@ -16,11 +16,12 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
 from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
 from oneshot_fl.seeds import seeded, torch_generator
 
 REVISION = 1  # raise it when a change here makes other numbers from the same configuration
-OFF: Mapping[str, Any] = {"augmentation": "none"}
+OFF: Mapping[str, Any] = {"augmentation": "none", "sam": None}
 """Options that came later, at the value that changes nothing; there they stay out of the key, so that clients trained
 before an option existed are still found."""
 
@@ -71,9 +72,13 @@ class ClientModule(LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Images `[b, C, H, W]` and labels `[b]` -> the mean cross-entropy."""
-        loss = F.cross_entropy(self.model(batch[0]), batch[1])
+        loss = self.loss(batch)
         self.step_losses.append(loss.detach())
         return loss
+
+    def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The mean cross-entropy, as a scalar."""
+        return F.cross_entropy(self.model(batch[0]), batch[1])
 
     def on_train_epoch_end(self) -> None:
         """One wait for the device an epoch, not one a step."""
@@ -83,6 +88,30 @@ class ClientModule(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser over all its parameters."""
         return self.optimizer(self.model.parameters())
+
+
+class SharpnessAwareModule(ClientModule):
+    """The same with sharpness-aware minimisation of radius `rho`: two forward and backward passes a step."""
+
+    automatic_optimization = False
+
+    def __init__(self, model: nn.Module, optimizer: OptimizerFactory, *, rho: float) -> None:
+        super().__init__(model, optimizer)
+        self.rho = rho
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Step from the weights with the gradient beside them; the loss returned is that at the weights."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()  # type: ignore[union-attr]
+        loss = super().training_step(batch, batch_idx)
+        self.manual_backward(loss)
+        with running_statistics_kept(self.model):
+            optimizer.step(closure=lambda: self.manual_backward(self.loss(batch)))  # type: ignore[union-attr]
+        return loss.detach()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The client's optimiser inside SAM."""
+        return sharpness_aware(self.model, self.optimizer, rho=self.rho)
 
 
 def train_clients(
@@ -120,7 +149,7 @@ def train_clients(
         }
 
         def train(_work: Any, k: int = k, plan: ClientPlan = plan, index: Tensor = index) -> Artifact:
-            module = ClientModule(_initial_model(plan, settings["seed"], start), optimizer)
+            module = _module(_initial_model(plan, settings["seed"], start), optimizer, settings)
             advance = EpochEnd(lambda _: task.advance(f"client {k + 1} of {len(plans)}"))
             draws = (k, *again.values())
             _fit(module, _batches(data, index, settings, draws), settings, draws, advance, context)
@@ -146,6 +175,11 @@ def _initial_model(plan: ClientPlan, seed: int, start: Start | None) -> nn.Modul
     if start is not None:
         model.load_state_dict(start.model.state_dict())
     return model
+
+
+def _module(model: nn.Module, optimizer: OptimizerFactory, settings: Mapping[str, Any]) -> ClientModule:
+    rho = settings["sam"]
+    return ClientModule(model, optimizer) if rho is None else SharpnessAwareModule(model, optimizer, rho=rho)
 
 
 def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], draws: tuple[str | int, ...]) -> ImageBatches:
