@@ -44,6 +44,8 @@ def _one_of(*names: str) -> Rule:
 
 RULES: dict[str, Rule] = {
     "seed": COUNT_OR_ZERO,
+    "data.size": COUNT_OR_NULL,
+    "data.channels": Rule("1 (grey) or 3 (colour)", lambda v: _is_integer(v) and v in (1, 3)),
     "partition.seed": COUNT_OR_ZERO,
     "partition.clients": COUNT,
     "partition.classes": COUNT,

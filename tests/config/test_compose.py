@@ -15,6 +15,7 @@ EXPERIMENTS = [path.split("/", 1)[1] for path in ALL if path.startswith("experim
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
     ("data", "image_folder"): ["data.root=somewhere"],
+    ("data", "tiny_imagenet"): ["data.root=somewhere"],
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
     ("model", "fedhydra_mixed"): ["method=dense"],
     ("model", "coboosting_mixed"): ["method=dense"],

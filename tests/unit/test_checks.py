@@ -38,6 +38,8 @@ def _complaint(*overrides: str) -> str:
         ("method.objective.adv.weight=-1", ["method.objective.adv.weight=-1", "at least 0"]),
         ("method.student.kl.temperature=0", ["method.student.kl.temperature=0", "above 0"]),
         ("method.source.keep=worst", ["method.source.keep=worst", "last, best"]),
+        ("data=image_folder data.root=x data.size=0", ["data.size=0", "at least 1, or null"]),
+        ("data=image_folder data.root=x data.channels=2", ["data.channels=2", "1 (grey) or 3 (colour)"]),
         ("partition.alpha=0", ["partition.alpha=0", "above 0"]),
         ("partition.alpha=ten", ["partition.alpha=ten", "number"]),
         ("partition.alpha=.nan", ["partition.alpha", "number"]),
