@@ -9,7 +9,7 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import build, plain
+from oneshot_fl.config import build, plain, takes
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.errors import OneshotError
@@ -26,8 +26,24 @@ def load_data(cfg: DictConfig) -> tuple[Dataset, Partition]:
     """The data set on the run's device, and its split among the clients."""
     cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
     data: Dataset = build(cfg.data, **cached)
-    indices = build(cfg.partition, labels=data.train_labels.numpy())
+    indices = build(cfg.partition, labels=data.train_labels.numpy(), **_domains(cfg, data))
     return data.to(device_of(plain(cfg.trainer))), Partition(cfg.partition.name, indices)
+
+
+def _domains(cfg: DictConfig, data: Dataset) -> dict[str, Any]:
+    """The domain of each training sample, for a partition that takes it.
+
+    Raises:
+        OneshotError: it does, and the data set has no domains.
+    """
+    if not takes(cfg.partition, "domains"):
+        return {}
+    if data.train_domains is None:
+        raise OneshotError(
+            f"partition={cfg.partition.name}: data={cfg.data.name} has no domains; choose data=pacs, digit_domains or "
+            "image_domains, or another partition, for instance partition=dirichlet"
+        )
+    return {"domains": data.train_domains.numpy()}
 
 
 def make_store(cfg: DictConfig) -> Store:

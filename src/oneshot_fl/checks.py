@@ -44,6 +44,10 @@ def _one_of(*names: str) -> Rule:
 
 RULES: dict[str, Rule] = {
     "seed": COUNT_OR_ZERO,
+    "data.domains": Rule(
+        "a list of at least 2 names, or null",
+        lambda v: v is None or (OmegaConf.is_list(v) and len(set(v)) == len(v) >= 2),
+    ),
     "data.size": COUNT_OR_NULL,
     "data.channels": Rule("1 (grey) or 3 (colour)", lambda v: _is_integer(v) and v in (1, 3)),
     "partition.seed": COUNT_OR_ZERO,
@@ -104,6 +108,7 @@ def check(cfg: DictConfig) -> None:
     _check_terms(cfg)
     _check_missing(cfg)
     _check_precision(cfg)
+    _check_held_out(cfg)
     _check_architectures(cfg)
 
 
@@ -182,6 +187,16 @@ def _check_precision(cfg: DictConfig) -> None:
         raise OneshotError(
             f"clients.sam={cfg.clients.sam}: does not run with the scaled gradients of trainer.precision="
             f"{cfg.trainer.precision}; use trainer.precision=bf16-mixed or 32-true"
+        )
+
+
+def _check_held_out(cfg: DictConfig) -> None:
+    """The data set holds a domain out; a partition only records which."""
+    chosen = cfg.data.get("held_out")
+    if "held_out" in cfg.partition and cfg.partition.held_out != chosen:
+        raise OneshotError(
+            f"partition.held_out={cfg.partition.held_out}: differs from data.held_out={chosen}, which it only records; "
+            "set data.held_out alone"
         )
 
 

@@ -14,8 +14,10 @@ GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.starts
 EXPERIMENTS = [path.split("/", 1)[1] for path in ALL if path.startswith("experiment/")]
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
-    ("data", "image_folder"): ["data.root=somewhere"],
-    ("data", "tiny_imagenet"): ["data.root=somewhere"],
+    **{
+        ("data", name): ["data.root=somewhere"]
+        for name in ("image_folder", "tiny_imagenet", "image_domains", "pacs", "digit_domains")
+    },
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
     ("model", "fedhydra_mixed"): ["method=dense"],
     ("model", "coboosting_mixed"): ["method=dense"],

@@ -140,3 +140,11 @@ def test_a_run_is_tabled_by_method_over_seeds(tiny, tmp_path):
     assert "| fedavg | 0, 1 |" in table
     assert "±" in table
     assert "digits, dirichlet(clients=5, alpha=0.5" in table
+
+
+def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tmp_path):
+    cfg = tiny(*digit_domains, "partition=leave_one_domain_out", "method=fedavg", "clients=sam")
+    summary = run(cfg, tmp_path / "run")
+    assert summary["partition"]["settings"] == {"clients": 3, "held_out": "svhn"}
+    assert summary["partition"]["sizes"] == [6, 6, 6]
+    assert summary["server"]["accuracy_last"] in [round(right / 6, 6) for right in range(7)]
