@@ -27,8 +27,8 @@ def image_domains(
     Classes are the sorted names of the class folders of the training domains.
 
     Raises:
-        OneshotError: a domain is missing or has no images, `held_out` is none of them, only one is left to train on, it
-            has a class that no training domain has, there are fewer than two classes; and as `read_images`.
+        OneshotError: a domain is missing or has no images, there are fewer than two domains or two classes, `held_out`
+            is none of the domains or has a class that no training domain has; and as `read_images`.
     """
     folder = Path(root).absolute()
     names = _find_domains(folder, domains)
