@@ -14,6 +14,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.phases.context import Context
 from oneshot_fl.reporting.loggers import RunLog
 from oneshot_fl.reporting.progress import Progress
+from tests.unit.data.image_files import write_image
 
 TINY = (
     "clients.epochs=2",
@@ -43,6 +44,16 @@ torch.set_num_threads(1)  # tiny tensors only wait for a second thread, above al
 def tiny(tmp_path: Path):
     """A function from overrides to a tiny configuration on the digits, with a store of its own."""
     return lambda *overrides: compose_config(*TINY, f"store={tmp_path / 'store'}", *overrides)
+
+
+@pytest.fixture
+def digit_domains(tmp_path: Path) -> list[str]:
+    """Overrides that choose four domains of two classes with three images each; svhn is held out."""
+    for domain in ("mnist", "mnist_m", "svhn", "syn"):
+        for digit in "01":
+            for number in range(3):
+                write_image(tmp_path / "digits" / domain / digit / f"{number}.png", number)
+    return ["data=digit_domains", f"data.root={tmp_path / 'digits'}", "data.held_out=svhn", f"store={tmp_path / 's'}"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import build, choice, plain
+from oneshot_fl.config import build, choice, plain, takes
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
@@ -38,7 +38,7 @@ def load_data(cfg: DictConfig) -> Given:
     """The data set on the run's device without what a proxy takes away, and its split among the clients."""
     cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
     data, proxy = _make_proxy(cfg, build(cfg.data, **cached))
-    indices = build(cfg.partition, labels=data.train_labels.numpy())
+    indices = build(cfg.partition, labels=data.train_labels.numpy(), **_domains(cfg, data))
     device = device_of(plain(cfg.trainer))
     return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device))
 
@@ -60,6 +60,22 @@ def uses_proxy(cfg: DictConfig) -> bool:
 def _without_parts(source: DictConfig) -> dict[str, Any]:
     """A source's own settings: its generator and optimiser are parts of their own."""
     return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
+
+
+def _domains(cfg: DictConfig, data: Dataset) -> dict[str, Any]:
+    """The domain of each training sample, for a partition that takes it.
+
+    Raises:
+        OneshotError: it does, and the data set has no domains.
+    """
+    if not takes(cfg.partition, "domains"):
+        return {}
+    if data.train_domains is None:
+        raise OneshotError(
+            f"partition={cfg.partition.name}: data={cfg.data.name} has no domains; choose data=pacs, digit_domains or "
+            "image_domains, or another partition, for instance partition=dirichlet"
+        )
+    return {"domains": data.train_domains.numpy()}
 
 
 def make_store(cfg: DictConfig) -> Store:

@@ -46,6 +46,12 @@ def _one_of(*names: str) -> Rule:
 SCHEDULE = _one_of("constant", "cosine")
 RULES: dict[str, Rule] = {
     "seed": COUNT_OR_ZERO,
+    "data.domains": Rule(
+        "a list of at least 2 names, or null",
+        lambda v: v is None or (OmegaConf.is_list(v) and len(set(v)) == len(v) >= 2),
+    ),
+    "data.size": COUNT_OR_NULL,
+    "data.channels": Rule("1 (grey) or 3 (colour)", lambda v: _is_integer(v) and v in (1, 3)),
     "partition.seed": COUNT_OR_ZERO,
     "partition.clients": COUNT,
     "partition.classes": COUNT,
@@ -60,6 +66,8 @@ RULES: dict[str, Rule] = {
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
+    "clients.sam": POSITIVE_OR_NULL,
+    "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
     "clients.seed": COUNT_OR_ZERO,
     "stratify.steps": COUNT,
     "stratify.batch_size": COUNT,
@@ -108,6 +116,8 @@ def check(cfg: DictConfig) -> None:
     _check_terms(cfg)
     models = [*client_models(cfg), server_model(cfg)]
     _check_missing(cfg)
+    _check_precision(cfg)
+    _check_held_out(cfg)
     _check_architectures(cfg, models)
 
 
@@ -178,6 +188,25 @@ def _check_missing(cfg: DictConfig) -> None:
 
 def _has_no_value(key: str) -> str:
     return f"{key}: has no value; set it on the command line, {key}=..."
+
+
+def _check_precision(cfg: DictConfig) -> None:
+    """Scaled gradients are unscaled once a step, SAM needs them twice."""
+    if cfg.clients.get("sam") is not None and str(cfg.trainer.get("precision")) in ("16-mixed", "16"):
+        raise OneshotError(
+            f"clients.sam={cfg.clients.sam}: does not run with the scaled gradients of trainer.precision="
+            f"{cfg.trainer.precision}; use trainer.precision=bf16-mixed or 32-true"
+        )
+
+
+def _check_held_out(cfg: DictConfig) -> None:
+    """The data set holds a domain out; a partition only records which."""
+    chosen = cfg.data.get("held_out")
+    if "held_out" in cfg.partition and cfg.partition.held_out != chosen:
+        raise OneshotError(
+            f"partition.held_out={cfg.partition.held_out}: differs from data.held_out={chosen}, which it only records; "
+            "set data.held_out alone"
+        )
 
 
 def _check_architectures(cfg: DictConfig, models: list[DictConfig]) -> None:

@@ -40,10 +40,15 @@ def build(node: Any, **extra: Any) -> Any:
         part = instantiate({**settings, "_partial_": True}, _convert_="all")
         if settings.get("_partial_") and not extra:
             return part
-        inspect.signature(part).bind(**extra)
+        inspect.signature(part.func).bind(*part.args, **{**part.keywords, **extra})
     except (InstantiationException, TypeError) as error:
         raise OneshotError(f"{settings.get('_target_')}: {' '.join(str(error).split())}") from error
     return part(**extra)
+
+
+def takes(node: Any, key: str) -> bool:
+    """Whether a node's part is a function with a parameter of that name."""
+    return key in inspect.signature(build({**plain(node), "_partial_": True}).func).parameters
 
 
 def choice(group: str, name: str) -> DictConfig:

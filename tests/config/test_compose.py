@@ -13,10 +13,13 @@ ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in con
 GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
-    ("data", "image_folder"): ["data.root=somewhere"],
     ("proxy", "dataset"): ["proxy.data=fashion_mnist"],
     ("model", "fedhydra"): ["data=mnist"],
     ("model", "coboosting"): ["data=mnist"],
+    **{
+        ("data", name): ["data.root=somewhere"]
+        for name in ("image_folder", "tiny_imagenet", "image_domains", "pacs", "digit_domains")
+    },
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
     ("model", "fedhydra_mixed"): ["method=dense"],
     ("model", "coboosting_mixed"): ["method=dense"],

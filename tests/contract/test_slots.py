@@ -7,7 +7,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.config import build, config_dir, plain
+from oneshot_fl.config import build, config_dir, plain, takes
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
@@ -59,15 +59,16 @@ def test_a_generator_makes_images_of_the_spec(name, spec):
     assert not list(generator.buffers())
 
 
-@pytest.mark.parametrize("name", choices("partition", 5))
+@pytest.mark.parametrize("name", choices("partition", 6))
 def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
-    labels = np.repeat(np.arange(10), 60)
-    splits = [
-        Partition(name, build(compose_config(f"partition={name}", f"seed={seed}").partition, labels=labels))
-        for seed in (0, 0, 1)
-    ]
+    def split(seed: int) -> Partition:
+        node = compose_config(f"partition={name}", f"seed={seed}", "partition.clients=6").partition
+        domains = {"domains": np.tile(np.arange(3), 200)} if takes(node, "domains") else {}
+        return Partition(name, build(node, labels=np.repeat(np.arange(10), 60), **domains))
+
+    splits = [split(seed) for seed in (0, 0, 1)]
     assert sorted(np.concatenate(splits[0].indices).tolist()) == list(range(600))
-    assert len(splits[0].indices) == 5
+    assert len(splits[0].indices) == 6
     assert all(index.dtype == np.int64 and (np.diff(index) > 0).all() for index in splits[0].indices)
     assert splits[0].sha256 == splits[1].sha256 != splits[2].sha256
 
@@ -155,13 +156,13 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     assert torch.isfinite(wanted).all()
 
 
-@pytest.mark.parametrize("name", choices("data", 8))
+@pytest.mark.parametrize("name", choices("data", 12))
 def test_a_data_set_takes_exactly_the_keys_of_its_yaml(name):
     import inspect
 
     from hydra.utils import get_method
 
-    settings = plain(compose_config(f"data={name}", *(["data.root=x"] if name == "image_folder" else [])).data)
+    settings = plain(compose_config(f"data={name}").data)
     function = get_method(settings.pop("_target_"))
     assert settings.pop("name") == name
     assert set(inspect.signature(function).parameters) == set(settings)

@@ -151,3 +151,11 @@ def test_a_fresh_student_begins_with_weights_of_its_own(tiny, tmp_path):
     client = next((tmp_path / "store" / "clients").glob("*/tensors.safetensors"))
     assert not torch.equal(load_file(client)["0.weight"], server["0.weight"])
     assert summary["server"]["accuracy_last"] == summary["server"]["accuracy_best"]
+
+
+def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tmp_path):
+    cfg = tiny(*digit_domains, "partition=leave_one_domain_out", "method=fedavg", "clients=sam")
+    summary = run(cfg, tmp_path / "run")
+    assert summary["partition"]["settings"] == {"clients": 3, "held_out": "svhn"}
+    assert summary["partition"]["sizes"] == [6, 6, 6]
+    assert summary["server"]["accuracy_last"] in [round(right / 6, 6) for right in range(7)]

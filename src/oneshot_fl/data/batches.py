@@ -1,6 +1,6 @@
 """Batches by indexing tensors that already live on the device: no files, no worker processes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -24,15 +24,26 @@ def index_batches(count: int, batch_size: int, rng: torch.Generator | None = Non
 
 
 class ImageBatches:
-    """An iterable over normalised images `[b, C, H, W]` and labels `[b]`; shuffled anew each time if `rng` is given."""
+    """An iterable over normalised images `[b, C, H, W]` and labels `[b]`; shuffled anew each time if `rng` is given.
+
+    `augment` gets every batch's images as uint8, before they are normalised.
+    """
 
     def __init__(
-        self, images: Tensor, labels: Tensor, *, spec: DataSpec, batch_size: int, rng: torch.Generator | None = None
+        self,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        spec: DataSpec,
+        batch_size: int,
+        rng: torch.Generator | None = None,
+        augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.images, self.labels, self.spec = images, labels, spec
-        self.batch_size, self.rng = batch_size, rng
+        self.batch_size, self.rng, self.augment = batch_size, rng, augment
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in index_batches(len(self.labels), self.batch_size, self.rng):
             index = batch.to(self.labels.device)
-            yield self.spec.to_input(self.images[index]), self.labels[index]
+            images = self.images[index]
+            yield self.spec.to_input(self.augment(images) if self.augment else images), self.labels[index]

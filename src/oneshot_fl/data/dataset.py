@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,17 +49,25 @@ class Dataset:
     train_labels: Tensor
     test_images: Tensor
     test_labels: Tensor
+    train_domains: Tensor | None = None
+    """The domain of each training sample, int64 `[n]`, an index into `domain_names`; None where there are none."""
+    domain_names: tuple[str, ...] = ()
 
     def to(self, device: torch.device) -> "Dataset":
         """The same data set with its tensors on `device`."""
-        names = ("train_images", "train_labels", "test_images", "test_labels")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self._tensors().items()}
+        return replace(self, **moved)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors that there are, by field."""
+        names = ("train_images", "train_labels", "test_images", "test_labels", "train_domains")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over spec, images and labels: the data set's part of every artifact's key."""
+        """SHA-256 over spec, images, labels and domains: the data set's part of every artifact's key."""
         digest = hashlib.sha256(repr(self.spec).encode())
-        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+        for tensor in self._tensors().values():
             digest.update(repr(tuple(tensor.shape)).encode())
             digest.update(tensor.cpu().contiguous().numpy().data)
         return digest.hexdigest()

@@ -123,10 +123,38 @@ def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int)
     return _deal(labels, counts, rng)
 
 
-def _check_enough(labels: Labels, needed: int) -> None:
-    if len(labels) < needed:
+def leave_one_domain_out(
+    labels: Labels, *, domains: NDArray[np.int64], clients: int, held_out: str | None, seed: int
+) -> Indices:
+    """One client a training domain, in their order, or as many for each, which share it iid (Co-Boosting, Table 14).
+
+    Args:
+        domains: the domain of each sample, `[n]`.
+        held_out: the domain that the data set keeps for testing; its samples are not among `labels`.
+
+    Raises:
+        OneshotError: `clients` is no multiple of the number of domains, or a domain has too few samples.
+    """
+    present = np.unique(domains)
+    share, rest = divmod(clients, len(present))
+    if rest:
         raise OneshotError(
-            f"partition.clients: the training set has {len(labels)} samples, this split needs at least {needed}; "
+            f"partition.clients={clients}: must be {len(present)} or a multiple of it, the number of domains to train "
+            f"on (all but data.held_out={held_out})"
+        )
+    rng = np.random.default_rng(seed)
+    indices: Indices = []
+    for domain in present:
+        members = np.flatnonzero(domains == domain)
+        _check_enough(members, share, of="a domain")
+        indices += np.array_split(rng.permutation(members), share)
+    return _sorted(indices)
+
+
+def _check_enough(samples: NDArray[np.int64], needed: int, *, of: str = "the training set") -> None:
+    if len(samples) < needed:
+        raise OneshotError(
+            f"partition.clients: {of} has {len(samples)} samples, this split needs at least {needed}; "
             "lower partition.clients"
         )
 

@@ -56,7 +56,8 @@ def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Pro
         )
     order = torch.randperm(total, generator=torch_generator(seed, "proxy"))
     left = order[count:].sort().values
-    remaining = replace(data, train_images=data.train_images[left], train_labels=data.train_labels[left])
+    columns = ("train_images", "train_labels", "train_domains")
+    remaining = replace(data, **{name: tensor[left] for name in columns if (tensor := getattr(data, name)) is not None})
     return remaining, Proxy(data.train_images[order[:count].sort().values])
 
 

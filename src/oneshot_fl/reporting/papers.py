@@ -17,6 +17,8 @@ from oneshot_fl.reporting.runs import Run
 COMMON = {
     "clients.batch_size": 128,
     "clients.optimizer.lr": 0.01,
+    "clients.augmentation": "none",
+    "clients.sam": None,
     "distill.generator_steps": 30,
     "distill.batch_size": 128,
     "generator.width": 64,
@@ -161,7 +163,7 @@ def _protocol_values(variant: str) -> dict[str, Any]:
 
 def deviations(cell: Published, run: Run) -> tuple[str, ...]:
     """In what a run's protocol differs from the paper's, one phrase each."""
-    wanted = {**PROTOCOLS[cell.paper], "clients.sam": None, **_protocol_values(cell.variant)}
+    wanted = {**PROTOCOLS[cell.paper], **_protocol_values(cell.variant)}
     if cell.partition != "dirichlet":
         wanted["partition.name"] = cell.partition
     told = [

@@ -28,3 +28,11 @@ def test_image_batches_are_normalised_and_shuffled_anew(spec):
     assert not torch.equal(y1, y2)
     for x, y in ((x1, y1), (x2, y2)):
         torch.testing.assert_close(x[:, 0, 0, 0], (y * 0.2 - 0.5) / 0.5)
+
+
+def test_images_are_augmented_as_pixels_before_they_are_normalised(spec):
+    images = torch.full((4, 1, 8, 8), 255, dtype=torch.uint8)
+    batches = ImageBatches(images, torch.arange(4), spec=spec, batch_size=4, augment=lambda pixels: pixels - 255)
+    x, y = next(iter(batches))
+    assert x.unique().tolist() == [-1.0]  # black: (0 - 0.5) / 0.5
+    assert y.tolist() == [0, 1, 2, 3]

@@ -1,3 +1,4 @@
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,22 @@ def test_the_fingerprint_follows_every_part():
         replace(data, test_images=data.test_images.flip(0)),
     ]
     assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+def test_domains_enter_the_fingerprint_only_where_there_are_some():
+    data = digits(mean=[0.5], std=[0.5])
+    digest = hashlib.sha256(repr(data.spec).encode())
+    for tensor in (data.train_images, data.train_labels, data.test_images, data.test_labels):
+        digest.update(repr(tuple(tensor.shape)).encode() + tensor.numpy().tobytes())
+    split = torch.arange(1437) % 2
+    others = [replace(data, train_domains=split), replace(data, train_domains=1 - split)]
+    assert data.fingerprint == digest.hexdigest()
+    assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 3
+
+
+def test_domains_move_with_the_data():
+    data = replace(digits(mean=[0.5], std=[0.5]), train_domains=torch.zeros(1437, dtype=torch.int64))
+    assert data.to(torch.device("meta")).train_domains.is_meta
 
 
 def test_normalisation_is_undone_by_to_pixels():

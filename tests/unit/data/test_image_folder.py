@@ -1,16 +1,10 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from oneshot_fl.data.image_folder import image_folder
 from oneshot_fl.errors import OneshotError
-
-
-def _write(path: Path, value: int, size: int = 8) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((size, size, 3), value, dtype=np.uint8)).save(path)
+from tests.unit.data.image_files import write_image
 
 
 @pytest.fixture
@@ -18,7 +12,7 @@ def folder(tmp_path):
     for split in ("train", "test"):
         for label, name in enumerate(("ant", "bee")):
             for number in range(3):
-                _write(tmp_path / "insects" / split / name / f"{number}.png", 40 * label + number)
+                write_image(tmp_path / "insects" / split / name / f"{number}.png", 40 * label + number)
     return tmp_path / "insects"
 
 
@@ -42,13 +36,13 @@ def test_grey_and_resized(folder):
 
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.image_folder._decode", None)  # a second decoding would fail
+    monkeypatch.setattr("oneshot_fl.data.images._decode", None)  # a second decoding would fail
     assert _load(folder).fingerprint == first.fingerprint
 
 
 def test_a_changed_file_is_decoded_again(folder):
     first = _load(folder)
-    _write(folder / "train" / "ant" / "0.png", 200)
+    write_image(folder / "train" / "ant" / "0.png", 200)
     assert _load(folder).fingerprint != first.fingerprint
 
 
@@ -58,7 +52,7 @@ def test_a_missing_folder(tmp_path):
 
 
 def test_a_class_that_only_the_test_set_has(folder):
-    _write(folder / "test" / "cow" / "0.png", 1)
+    write_image(folder / "test" / "cow" / "0.png", 1)
     with pytest.raises(OneshotError, match="cow"):
         _load(folder)
 
@@ -70,7 +64,7 @@ def test_a_file_that_is_no_image_is_named(folder):
 
 
 def test_an_odd_size_is_named_with_the_way_out(folder):
-    _write(folder / "train" / "bee" / "9.png", 1, size=9)
+    write_image(folder / "train" / "bee" / "9.png", 1, size=9)
     with pytest.raises(OneshotError, match=r"data\.size.*9x9.*data\.size=8"):
         _load(folder)
 
@@ -80,3 +74,17 @@ def test_an_empty_test_set(folder):
         path.unlink()
     with pytest.raises(OneshotError, match="no image file"):
         _load(folder)
+
+
+def test_test_images_of_another_size_than_those_of_training(folder):
+    write_image(folder / "test" / "bee" / "9.png", 1, size=9)
+    with pytest.raises(OneshotError, match=r"data\.size.*test/bee/9\.png is 9x9.*data\.size=8"):
+        _load(folder)
+
+
+def test_a_class_folder_without_images_does_not_shift_kept_labels(folder):
+    _load(folder)
+    (folder / "train" / "aardvark").mkdir()
+    data = _load(folder)
+    assert data.class_names == ("aardvark", "ant", "bee")
+    assert data.train_labels.tolist() == [1, 1, 1, 2, 2, 2]

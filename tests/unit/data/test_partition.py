@@ -13,9 +13,16 @@ from oneshot_fl.data.partition import (
     dirichlet,
     dirichlet_class_prior,
     iid,
+    leave_one_domain_out,
     lognormal,
 )
 from oneshot_fl.errors import OneshotError
+
+
+def _by_domain(labels, clients, seed):
+    domains = np.arange(len(labels)) % next(count for count in (4, 3, 2, 1) if clients % count == 0)
+    return leave_one_domain_out(labels, domains=domains, clients=clients, held_out="sketch", seed=seed)
+
 
 SPLITS = {
     "iid": lambda labels, m, a, seed: iid(labels, clients=m, seed=seed),
@@ -27,6 +34,7 @@ SPLITS = {
     "classes_per_client": lambda labels, m, a, seed: classes_per_client(
         labels, clients=m, classes=max(2, -(-(labels.max() + 1) // m)), seed=seed
     ),
+    "leave_one_domain_out": lambda labels, m, a, seed: _by_domain(labels, m, seed),
 }
 
 
@@ -141,3 +149,30 @@ def test_lognormal_sizes_spread_with_sigma():
 
     assert spread(0.0) == 0.0
     assert spread(1.2) > spread(0.4) > 0
+
+
+DOMAINS = np.array([0, 2, 0, 2, 5, 5, 0, 2, 5, 0])
+
+
+def test_a_client_is_a_domain():
+    split = leave_one_domain_out(DOMAINS, domains=DOMAINS, clients=3, held_out="sketch", seed=0)
+    assert [index.tolist() for index in split] == [[0, 2, 6, 9], [1, 3, 7], [4, 5, 8]]
+
+
+def test_several_clients_share_a_domain_evenly():
+    split = leave_one_domain_out(DOMAINS, domains=DOMAINS, clients=6, held_out="sketch", seed=0)
+    assert [set(DOMAINS[index]) for index in split] == [{0}, {0}, {2}, {2}, {5}, {5}]
+    assert [len(index) for index in split] == [2, 2, 2, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("clients", "says"),
+    [
+        (2, r"partition\.clients=2: must be 3 or a multiple .*data\.held_out=sketch"),
+        (4, r"partition\.clients=4: must be 3"),
+        (12, r"partition\.clients: a domain has 3 samples, this split needs at least 4"),
+    ],
+)
+def test_clients_that_domains_cannot_be_shared_among(clients, says):
+    with pytest.raises(OneshotError, match=says):
+        leave_one_domain_out(DOMAINS, domains=DOMAINS, clients=clients, held_out="sketch", seed=0)

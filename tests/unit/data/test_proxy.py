@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -27,6 +29,12 @@ def test_held_out_images_leave_the_training_set_with_their_labels():
     assert [value % 2 for value in _values(left.train_images)] == left.train_labels.tolist()
     assert torch.equal(left.test_images, data.test_images)
     assert left.fingerprint != data.fingerprint
+
+
+def test_held_out_images_leave_with_their_domains():
+    data = replace(_data(), train_domains=torch.arange(20) // 4, domain_names=tuple("abcde"))
+    left, _ = hold_out(data, fraction=0.25, seed=0)
+    assert left.train_domains.tolist() == [value // 4 for value in _values(left.train_images)]
 
 
 def test_holding_out_depends_on_the_seed_only():

@@ -74,3 +74,26 @@ def test_results_do_not_depend_on_the_other_clients(data, context):
     alone = _train(data, context, [range(20)])
     together = _train(data, context, [range(20), range(20, 66)])
     assert alone[0].key == together[0].key
+
+
+def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_not(data, context):
+    keys = [
+        _train(data, context, [range(20)], epochs=1, **options)[0].key
+        for options in (
+            {},
+            {"augmentation": "none", "sam": None},
+            {"augmentation": "flip"},
+            {"augmentation": "crop"},
+            {"sam": 0.1},
+        )
+    ]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+def test_augmentation_changes_what_is_learned(data, context):
+    plain, augmented = (
+        _train(data, context, [range(20)], epochs=1, augmentation=name)[0].model.state_dict()["0.weight"]
+        for name in ("none", "crop")
+    )
+    assert not torch.equal(plain, augmented)

@@ -11,7 +11,7 @@ SETTINGS: dict[str, Any] = {
     "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.1, "min_samples": 10},
     "model": {"name": "cnn2"},
     "generator": {"name": "conv", "width": 64},
-    "clients": {"epochs": 200, "batch_size": 128, "optimizer": {"lr": 0.01}},
+    "clients": {"epochs": 200, "batch_size": 128, "optimizer": {"lr": 0.01}, "augmentation": "none", "sam": None},
     "stratify": {"steps": 30},
     "distill": {"rounds": 200, "generator_steps": 30, "batch_size": 128},
     "method": {"source": None},

@@ -1,0 +1,39 @@
+"""Random crops and flips of whole batches: every sample draws its own, and no loop runs over samples."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+PADDING = 4
+"""Black pixels around an image before it is cropped; 4 is usual for CIFAR (He et al. 2016, Sec. 4.2)."""
+
+
+def random_crop(images: Tensor, rng: torch.Generator) -> Tensor:
+    """uint8 `[b, C, H, W]`: pad with black, then each sample is a window of the old size anywhere in it."""
+    size = images.shape[2:]
+    top, left = torch.randint(2 * PADDING + 1, (2, len(images)), generator=rng).to(images.device)
+    windows = F.pad(images, (PADDING,) * 4).unfold(2, size[0], 1).unfold(3, size[1], 1)
+    return windows[torch.arange(len(images), device=images.device), :, top, left]
+
+
+def random_flip(images: Tensor, rng: torch.Generator) -> Tensor:
+    """`[b, C, H, W]`: each sample is mirrored left to right with probability 1/2."""
+    mirrored = torch.randint(2, (len(images),), generator=rng).bool().to(images.device)
+    return torch.where(mirrored.view(-1, 1, 1, 1), images.flip(3), images)
+
+
+AUGMENTATIONS: dict[str, tuple[Callable[[Tensor, torch.Generator], Tensor], ...]] = {
+    "none": (),
+    "flip": (random_flip,),
+    "crop": (random_crop,),
+    "crop_flip": (random_crop, random_flip),
+}
+
+
+def augment(images: Tensor, name: str, rng: torch.Generator) -> Tensor:
+    """Apply one of `AUGMENTATIONS` to uint8 images `[b, C, H, W]`; draws on the CPU, `none` draws nothing."""
+    for step in AUGMENTATIONS[name]:
+        images = step(images, rng)
+    return images

@@ -1,0 +1,81 @@
+"""Data of several domains: `<root>/<domain>/<class>/*`; one domain is held out for testing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from oneshot_fl.data.dataset import Dataset, make_dataset
+from oneshot_fl.data.images import class_files, images_in, read_images, subfolders
+from oneshot_fl.errors import OneshotError
+
+
+def image_domains(
+    *,
+    root: str,
+    domains: list[str] | None,
+    held_out: str | None,
+    cache: str,
+    size: int | None,
+    channels: int,
+    mean: list[float],
+    std: list[float],
+) -> Dataset:
+    """The training set is every domain but `held_out`, the test set is the whole of that one.
+
+    Domains are the folders named by `domains`, or with None all folders of `root` that hold class folders with images.
+    Classes are the sorted names of the class folders of the training domains.
+
+    Raises:
+        OneshotError: a domain is missing or has no images, there are fewer than two domains or two classes, `held_out`
+            is none of the domains or has a class that no training domain has; and as `read_images`.
+    """
+    folder = Path(root).absolute()
+    names = _find_domains(folder, domains)
+    training = _all_but(held_out, names)
+    classes = sorted({name for domain in training for name in _classes(folder / domain)})
+    if len(classes) < 2:
+        raise OneshotError(f"data.root: the domains {', '.join(training)} in {folder} have fewer than 2 class folders")
+    files = {domain: class_files(folder / domain, classes) for domain in names}
+    # All domains are kept together, so that another held-out domain decodes nothing.
+    parts = read_images(folder, files, cache=cache, size=size, channels=channels)
+    images, labels = (torch.cat(tensors) for tensors in zip(*(parts[domain] for domain in training), strict=True))
+    data = make_dataset(
+        name=folder.name,
+        train=(images, labels),
+        test=parts[str(held_out)],
+        class_names=tuple(classes),
+        mean=mean,
+        std=std,
+    )
+    sizes = torch.tensor([len(files[domain]) for domain in training])
+    return replace(
+        data, train_domains=torch.arange(len(training)).repeat_interleave(sizes), domain_names=tuple(training)
+    )
+
+
+def _classes(domain: Path) -> list[str]:
+    return [name for name in subfolders(domain) if images_in(domain / name)]
+
+
+def _find_domains(folder: Path, domains: list[str] | None) -> list[str]:
+    there = [name for name in subfolders(folder) if _classes(folder / name)]
+    names = there if domains is None else list(map(str, domains))
+    if missing := [name for name in names if name not in there]:
+        raise OneshotError(
+            f"data.root: {folder} lacks {', '.join(missing)}; it needs <domain>/<class>/* images of the domains "
+            f"{', '.join(names)} (data.domains)"
+        )
+    if len(names) < 2:
+        raise OneshotError(
+            f"data.root: {folder} holds {len(names)} domains, at least 2 are needed: "
+            "set data.root to a folder with <domain>/<class>/* images"
+        )
+    return names
+
+
+def _all_but(held_out: str | None, names: list[str]) -> list[str]:
+    if str(held_out) not in names:
+        given = "has no value" if held_out is None else f"there is no domain {held_out}"
+        raise OneshotError(f"data.held_out: {given}; set it to the domain to test on, one of {', '.join(names)}")
+    return [name for name in names if name != str(held_out)]

@@ -1,0 +1,57 @@
+"""Tiny ImageNet (Le & Yang 2015) as it is distributed; Co-Boosting, Table 12."""
+
+from pathlib import Path
+
+from oneshot_fl.data.dataset import Dataset, make_dataset
+from oneshot_fl.data.image_folder import train_classes
+from oneshot_fl.data.images import Files, class_files, images_in, read_images
+from oneshot_fl.errors import OneshotError
+
+ANNOTATIONS = "val_annotations.txt"
+
+
+def tiny_imagenet(*, root: str, cache: str, size: int | None, mean: list[float], std: list[float]) -> Dataset:
+    """Tiny ImageNet: 100,000 + 10,000 colour 64x64 pictures, 200 classes, named by their WordNet ids.
+
+    Reads `train/<class>/images/*` and, as the test set, `val/images/*` with `val/val_annotations.txt`; a `val` that is
+    already sorted into class folders does as well. The official test set has no labels.
+
+    Raises:
+        OneshotError: a folder or the annotations are missing or do not fit each other, a file is no image.
+    """
+    folder = Path(root).absolute()
+    classes = train_classes(folder, layout="train/<class>/images/* and val/images/*")
+    within = ("", "images")
+    val = folder / "val"
+    files = {
+        "train": class_files(folder / "train", classes, below=within),
+        "test": _annotated(val, classes) if images_in(val / "images") else class_files(val, classes, below=within),
+    }
+    parts = read_images(folder, files, cache=cache, size=size, channels=3)
+    return make_dataset(name="tiny_imagenet", **parts, class_names=tuple(classes), mean=mean, std=std)
+
+
+def _annotated(folder: Path, classes: list[str]) -> Files:
+    """The images of `<folder>/images`, labelled by the file of annotations beside it."""
+    table = folder / ANNOTATIONS
+    annotations = _read_annotations(table)
+    images = {path.name: path for path in images_in(folder / "images")}
+    if missing := sorted(annotations.keys() - images.keys()):
+        raise OneshotError(
+            f"data.root: {folder}/images lacks {len(missing)} files that {table} names: {missing[0]}, ..."
+        )
+    labels = {name: label for label, name in enumerate(classes)}
+    for name in images:
+        if annotations.get(name) not in labels:
+            raise OneshotError(f"data.root: {table} gives no class of the training set for images/{name}")
+    return [(path, labels[annotations[name]]) for name, path in images.items()]
+
+
+def _read_annotations(table: Path) -> dict[str, str]:
+    """File name -> class; a line holds both and a box, separated by tabs."""
+    try:
+        lines = table.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise OneshotError(f"data.root: {table} cannot be read ({error}); it labels the images in images/") from error
+    rows = [[*line.split("\t"), ""] for line in lines if line]
+    return {row[0]: row[1] for row in rows}
