@@ -4,14 +4,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cached_property
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 Mode = Literal["auto", "loop", "stacked"]
+AT_ONCE = 16
+"""Clients whose activations are in memory together; the papers' 5 and 10 are never computed twice."""
 Moments = tuple[Tensor, Tensor]
 """Mean and biased variance of a batch at one layer, each `[channels]`."""
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
@@ -64,36 +68,46 @@ class ClientBank(nn.Module):
         return len({architecture(model) for model in self.models}) == 1
 
     def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> Replies:
-        """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`."""
-        if self._stacks_on(x.device):
-            return self._forward_stacked(x, needs)
-        return self._forward_loop(x, needs)
+        """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`.
+
+        Beyond `AT_ONCE` clients, activations for the way back are not kept but computed again group by group, so that
+        memory does not grow with m.
+        """
+        answer = self._stacked_replies if self._stacks_on(x.device) else self._looped_replies
+        starts = range(0, len(self.models), AT_ONCE)
+        groups = [slice(start, start + AT_ONCE) for start in starts]
+        if len(groups) == 1:
+            return answer(x, needs, groups[0])
+        parts = [checkpoint(answer, x, needs, group, use_reentrant=False, preserve_rng_state=False) for group in groups]
+        logits, statistics, features = zip(*parts, strict=True)
+        return Replies(torch.cat(logits), list(chain(*statistics)), list(chain(*features)))
 
     def _stacks_on(self, device: torch.device) -> bool:
         if self.mode == "auto":
             return device.type != "cpu" and self.same_architecture
         return self.mode == "stacked"
 
-    def _forward_loop(self, x: Tensor, needs: frozenset[str]) -> Replies:
+    def _looped_replies(self, x: Tensor, needs: frozenset[str], group: slice) -> Replies:
         logits, statistics, features = [], [], []
-        for model in self.models:
+        for model in self.models[group]:
             with _probed(model, needs) as probe:
                 logits.append(model(x))
             statistics.append(_statistics(model, probe.moments))
             features += probe.features
         return Replies(torch.stack(logits), statistics, features)
 
-    def _forward_stacked(self, x: Tensor, needs: frozenset[str]) -> Replies:
+    def _stacked_replies(self, x: Tensor, needs: frozenset[str], group: slice) -> Replies:
         base, parameters, buffers = self._stacked()
 
         def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
             with _probed(base, needs) as probe:
                 return functional_call(base, (params, bufs), (x,)), probe.moments, probe.features
 
-        logits, moments, features = torch.func.vmap(one)(parameters, buffers)
+        own = ({name: tensor[group] for name, tensor in state.items()} for state in (parameters, buffers))
+        logits, moments, features = torch.func.vmap(one)(*own)
         statistics = [
             _statistics(model, {i: (mean[k], var[k]) for i, (mean, var) in moments.items()})
-            for k, model in enumerate(self.models)
+            for k, model in enumerate(self.models[group])
         ]
         return Replies(logits, statistics, [feature for stacked in features for feature in stacked])
 

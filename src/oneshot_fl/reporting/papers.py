@@ -24,14 +24,14 @@ COMMON = {
     "generator.width": 64,
 }
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    "fedhydra": {**COMMON, "partition.name": "dirichlet", "clients.epochs": 200, "distill.rounds": 200},
-    "coboosting": {**COMMON, "partition.name": "dirichlet_class_prior", "clients.epochs": 300, "distill.rounds": 500},
+    "fedhydra": {**COMMON, "clients.epochs": 200, "distill.rounds": 200},
+    "coboosting": {**COMMON, "clients.epochs": 300, "distill.rounds": 500},
 }
 """What the papers state (FedHydra, Sec. 4.1.5; Co-Boosting, appendix) and their codes agree with."""
 
 TITLES = {"fedhydra": "FedHydra", "coboosting": "Co-Boosting"}
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior")
-"""Both are printed as Dir(alpha); which one a paper means is part of its protocol."""
+"""Both are printed as Dir(alpha); which one a paper means is known from its code."""
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
 OF_ANY_RUN = ("fedens", "dw_fedens", "local", "client_m1", "client_m2", "client_m3", "client_m4", "client_m5")
 """Rows that do not depend on the method of the run that reports them."""
@@ -121,7 +121,7 @@ def _same_method(cell: Published, run: Run) -> bool:
 
 
 def _same_split(cell: Published, run: Run) -> bool:
-    names = SAME_DIRICHLET if cell.partition == "dirichlet" else (cell.partition,)
+    names = SAME_DIRICHLET if cell.partition in SAME_DIRICHLET else (cell.partition,)
     return run.partition in names and run.spread == cell.partition_value
 
 
@@ -163,9 +163,7 @@ def _protocol_values(variant: str) -> dict[str, Any]:
 
 def deviations(cell: Published, run: Run) -> tuple[str, ...]:
     """In what a run's protocol differs from the paper's, one phrase each."""
-    wanted = {**PROTOCOLS[cell.paper], **_protocol_values(cell.variant)}
-    if cell.partition != "dirichlet":
-        wanted["partition.name"] = cell.partition
+    wanted = {**PROTOCOLS[cell.paper], **_protocol_values(cell.variant), "partition.name": cell.partition}
     told = [
         f"{key}={run.setting(key)} instead of {value}" for key, value in wanted.items() if run.setting(key) != value
     ]

@@ -134,3 +134,17 @@ def test_only_some_tables_compare_models_in_one_setting():
     assert compares_models(of_study("coboosting/table15"))
     assert not compares_models(of_study("fedhydra/table1"))
     assert not compares_models(of_study("fedhydra/table3"))
+
+
+def test_co_boostings_dirichlet_is_that_of_its_code(make_run):
+    cell = _cell("coboosting/table1", data="svhn", partition_value="0.1", method="co_boosting")
+    models = {"clients": ["cnn5"] * 10, "server": "cnn5"}
+    budget = {"clients": {"epochs": 300}, "distill": {"rounds": 500}}
+    theirs, ours = (
+        make_run(method="co_boosting", data="svhn", models=models, settings={**budget, "partition": {"name": name}})
+        for name in ("dirichlet_class_prior", "dirichlet")
+    )
+    assert fits(cell, theirs, by_model=False)
+    assert deviations(cell, theirs) == ()
+    assert fits(cell, ours, by_model=False)
+    assert deviations(cell, ours) == ("partition.name=dirichlet instead of dirichlet_class_prior",)
