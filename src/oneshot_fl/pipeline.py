@@ -1,6 +1,7 @@
 """The data flow: partition -> local training -> [stratify] -> distill -> evaluate -> report."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
+from torch import nn
 
 from oneshot_fl.assemble import (
     Given,
@@ -25,7 +27,7 @@ from oneshot_fl.config import build, client_models, plain, server_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.clients import Start, TrainedClient, train_clients
+from oneshot_fl.phases.clients import ClientPlan, Start, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Server, distill
 from oneshot_fl.phases.evaluate import evaluate
@@ -133,7 +135,7 @@ def _distill(
         test,
         uploads,
         make_method(cfg, given.data.spec, uploads, given.proxy),
-        student=partial(plan.student, cfg.distill.seed),
+        student=_student(cfg, plan),
         inputs={
             "clients": [client.key for client in clients],
             "guidance": guidance.keys if guidance else None,
@@ -144,3 +146,10 @@ def _distill(
         settings=plain(cfg.distill),
         context=context,
     )
+
+
+def _student(cfg: DictConfig, plan: ClientPlan) -> Callable[[], nn.Module]:
+    """What the method's init begins with: weights of the server's own, or those that the clients began at."""
+    if "clients_start" in build(cfg.method.init).needs:
+        return partial(plan.initial_model, cfg.clients.seed)
+    return partial(plan.student, cfg.distill.seed)

@@ -144,12 +144,13 @@ def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tm
     assert held[0]["protocol"] == held[1]["protocol"] != plain["protocol"] == noisy["protocol"]
 
 
-def test_a_fresh_student_begins_with_weights_of_its_own(tiny, tmp_path):
-    cfg = tiny("method=dense", "distill.rounds=0", "clients.epochs=0")
+@pytest.mark.parametrize(("init", "alike"), [("fresh", False), ("as_clients_began", True)])
+def test_where_a_student_begins(tiny, tmp_path, init, alike):
+    cfg = tiny("method=dense", f"method/init={init}", "distill.rounds=0", "clients.epochs=0")
     summary = run(cfg, tmp_path / "run")
     server = load_file(tmp_path / "run" / "server.safetensors")
     client = next((tmp_path / "store" / "clients").glob("*/tensors.safetensors"))
-    assert not torch.equal(load_file(client)["0.weight"], server["0.weight"])
+    assert torch.equal(load_file(client)["0.weight"], server["0.weight"]) is alike
     assert summary["server"]["accuracy_last"] == summary["server"]["accuracy_best"]
 
 

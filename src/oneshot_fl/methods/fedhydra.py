@@ -29,8 +29,8 @@ What the paper leaves open, and what is done here:
 - Eq. 14 names "the BN layer of the generator"; as in the codes, it compares, at each BN layer of each client, the
   synthetic batch's moments with that layer's running statistics. Norms are Euclidean, variances biased.
 - The generator is the one of DENSE's code; the text's three transposed convolutions are not specified further.
-- The student's initial weights are not given: unless `distill.seed` says otherwise they are those that the clients
-  began at (see `parts.inits.Fresh`).
+- The student's initial weights are not given: new ones, other than those that the clients began at
+  (`method/init=as_clients_began` takes those).
 - Local SGD momentum is not given: 0.9, as in DENSE's and Co-Boosting's codes, for clients and student.
 - SA's logits are small (see `StratifiedAggregation`); `method.ensemble.scale`, `.in_model` and `.space` are ours, the
   defaults are the paper to the letter. AE (Fig. 7) instead of SA is `method/ensemble=uniform`.

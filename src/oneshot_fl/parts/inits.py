@@ -18,6 +18,16 @@ class Fresh:
         return student
 
 
+class AsClientsBegan:
+    """The weights that all clients of the student's architecture began at: the server sent them, so it has them."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"clients_start"})
+
+    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+        """The student, which whoever sees `needs` has built with these weights."""
+        return student
+
+
 class Average:
     """The clients' weights and buffers averaged by numbers of samples (McMahan et al. 2017, Alg. 1)."""
 
