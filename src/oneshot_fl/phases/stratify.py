@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from oneshot_fl.artifacts import Artifact, write_atomically
+from oneshot_fl.artifacts import Artifact
+from oneshot_fl.files import write_atomically
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.phases.clients import TrainedClient
