@@ -27,7 +27,9 @@ def test_held_out_images_leave_before_the_partition_and_take_their_domains_along
 
 
 def test_another_data_set_lends_its_images(digit_domains):
-    given = load_data(compose_config("proxy=dataset", "proxy.data=digits", "proxy.samples=7", *digit_domains))
+    given = load_data(
+        compose_config("proxy=dataset", "proxy.data=digits", "proxy.samples=7", *digit_domains, "partition=iid")
+    )
     assert given.proxy.images.shape == (7, 3, 32, 32)
 
 
