@@ -68,20 +68,35 @@ class Run:
         return f"{self.method} ({', '.join(told)})" if told else self.method
 
 
-def read_runs(folders: Iterable[Path]) -> list[Run]:
-    """Every run below `folders`, oldest first; of equal method, setting and seed only the newest.
+def read_runs(paths: Iterable[Path]) -> list[Run]:
+    """Every run below folders and in files of `collect`, oldest first; of two alike (setting and seed) the newer.
 
     Raises:
-        OneshotError: a folder is missing or holds none, or a file is not what a run writes.
+        OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
-    found = []
-    for folder in folders:
-        places = {path.parent for name in ("summary.json", TRACE) for path in folder.rglob(name)}
-        if not places:
-            raise OneshotError(f"{folder}: no summary.json in or below it; give the folder of a run or of a sweep")
-        found += sorted(places, key=_age)
-    runs = {_identity(run): run for run in map(_read, found)}
+    runs = {_identity(run): run for path in paths for run in _read_all(path)}
     return list(runs.values())
+
+
+def _read_all(path: Path) -> list[Run]:
+    if path.is_file():
+        lines = path.read_text().splitlines()
+        return [_read(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    places = {found.parent for name in ("summary.json", TRACE) for found in path.rglob(name)}
+    if not places:
+        raise OneshotError(f"{path}: no summary.json in or below it; give the folder of a run or of a sweep")
+    return [_read_folder(place) for place in sorted(places, key=_age)]
+
+
+def collect(runs: Iterable[Run], file: Path) -> None:
+    """One file with a line a finished run: its summary, of the rounds only the accuracies."""
+    summaries = [run.summary for run in runs if run.summary]
+    slim = [{**each, "rounds": [_accuracy_only(row) for row in each["rounds"]]} for each in summaries]
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in slim))
+
+
+def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:
+    return {"round": row["round"], "accuracy": row["accuracy"]}
 
 
 def _age(folder: Path) -> float:
@@ -91,15 +106,19 @@ def _age(folder: Path) -> float:
 FACTS = ("method", "changed", "data", "budget", "study", "seed", "models", "settings")
 
 
-def _read(folder: Path) -> Run:
-    done = (folder / "summary.json").exists()
-    path = folder / ("summary.json" if done else TRACE)
+def _read_folder(folder: Path) -> Run:
+    path = next(path for name in ("summary.json", TRACE) if (path := folder / name).exists())
+    return _read(path.read_text(), str(path))
+
+
+def _read(text: str, place: str) -> Run:
+    """A run from its summary, or from the trace of one that has none."""
     try:
-        told = json.loads(path.read_text())
+        told = json.loads(text)
         facts = {name: told[name] for name in FACTS}
     except (ValueError, KeyError, TypeError) as error:
-        raise OneshotError(f"{path}: not what this version writes ({error!r}); run it again") from error
-    if done:
+        raise OneshotError(f"{place}: not what this version writes ({error!r}); run it again") from error
+    if "server" in told:
         return Run(**facts, status="done", summary=told)
     status: Status = "failed" if told.get("status") == "failed" else "unfinished"
     return Run(**facts, status=status, error=told.get("error", ""))

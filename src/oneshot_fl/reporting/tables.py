@@ -15,7 +15,7 @@ from oneshot_fl.reporting.beside_papers import paper_sheets
 from oneshot_fl.reporting.figures import draw
 from oneshot_fl.reporting.papers import of_study, published
 from oneshot_fl.reporting.protocols import by_protocol, protocol_sheet
-from oneshot_fl.reporting.runs import Run, read_runs
+from oneshot_fl.reporting.runs import Run, collect, read_runs
 from oneshot_fl.reporting.sheets import FORMATS, Sheet
 
 
@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line for a mistake."""
     options = _parser().parse_args(arguments)
     try:
-        runs = read_runs(options.folders)
+        runs = read_runs(options.paths)
+        if options.collect:
+            collect(runs, options.collect)
         sheets = tables(
             runs, which=options.which, against=options.against, studies=options.paper, own=not options.paper
         )
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m oneshot_fl.reporting.tables", description=__doc__)
-    parser.add_argument("folders", nargs="*", type=Path, default=[Path("multirun")], metavar="DIR")
+    parser.add_argument("paths", nargs="*", type=Path, default=[Path("multirun")], metavar="DIR")
     default = "terminal" if sys.stdout.isatty() else "markdown"
     parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="round of the server (default last)")
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"
     )
+    parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA there")
     return parser
 

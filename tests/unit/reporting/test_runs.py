@@ -5,7 +5,7 @@ import pytest
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.facts import facts, traced
-from oneshot_fl.reporting.runs import read_runs
+from oneshot_fl.reporting.runs import collect, read_runs
 from tests.conftest import compose_config
 
 
@@ -47,6 +47,19 @@ def test_facts_name_no_place_on_the_machine():
     text = json.dumps(facts(compose_config("data=mnist", "data.root=/some/where", "store=/else/where")))
     assert "/some" not in text
     assert "/else" not in text
+
+
+def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
+    rounds = [{"round": 1, "accuracy": 0.25, "student": {"kl": 0.1}}]
+    _summary(tmp_path / "a", rounds=rounds)
+    _summary(tmp_path / "b", seed=1, rounds=[])
+    collect(read_runs([tmp_path]), tmp_path / "all.jsonl")
+    runs = read_runs([tmp_path / "all.jsonl"])
+    assert [run.seed for run in runs] == [0, 1]
+    assert runs[0].summary["rounds"] == [{"round": 1, "accuracy": 0.25}]
+    (tmp_path / "all.jsonl").write_text("{}\n")
+    with pytest.raises(OneshotError, match=r"all.jsonl, line 1: not what this version writes"):
+        read_runs([tmp_path / "all.jsonl"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}'])
