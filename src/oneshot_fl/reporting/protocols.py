@@ -60,7 +60,7 @@ def protocol_sheet(runs: list[Run], *, which: str, against: str) -> Sheet:
     keep = [column for column in range(len(header)) if any(row[column] for row in rows)]
     return Sheet(
         describe(runs[0]), [header[column] for column in keep], [[row[column] for column in keep] for row in rows],
-        ["Test accuracy in percent, mean ± standard deviation over seeds."], records,
+        ["Test accuracy in percent, mean ± standard deviation over seeds.", *_reasons(runs)], records,
     )  # fmt: skip
 
 
@@ -124,6 +124,11 @@ def _record(label: str, values: dict[int, float], difference: Estimate | None) -
 def _troubles(runs: list[Run]) -> str:
     told = [f"{run.status} {run.seed}" for run in sorted(runs, key=lambda run: run.seed) if run.status != "done"]
     return ", ".join(told)
+
+
+def _reasons(runs: list[Run]) -> list[str]:
+    """Why runs failed, each reason once."""
+    return [f"Failed: {error}." for error in dict.fromkeys(run.error for run in runs if run.error)]
 
 
 def describe(run: Run) -> str:

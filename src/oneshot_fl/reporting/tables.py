@@ -1,7 +1,7 @@
 """Tables over many runs: `python -m oneshot_fl.reporting.tables DIR...`.
 
-Reads every run below the folders, also of a sweep that is half done or partly failed, and prints our own tables, one a
-protocol, and the papers' tables that the runs belong to with their numbers beside ours.
+Reads every run below the folders, also of a sweep that is half done or partly failed, and prints the papers' tables
+that the runs belong to, with their numbers beside ours, and our own tables, one a protocol.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from oneshot_fl.reporting.sheets import FORMATS, Sheet
 
 
 def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str], own: bool) -> list[Sheet]:
-    """All sheets that the runs make: our own first, unless they are not wanted.
+    """All sheets that the runs make: the papers', then, unless they are not wanted, our own.
 
     Raises:
         OneshotError: `studies` names a table that no paper has.
@@ -31,10 +31,9 @@ def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str],
             raise OneshotError(
                 f"--paper {study}: there is no such table{nearest(study, known)}; choose from {', '.join(known)}"
             )
+    beside = paper_sheets(runs, which=which, studies=studies)
     groups = by_protocol(runs) if own else []
-    return [protocol_sheet(group, which=which, against=against) for group in groups] + paper_sheets(
-        runs, which=which, studies=studies
-    )
+    return beside + [protocol_sheet(group, which=which, against=against) for group in groups]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,8 +41,9 @@ def test_failed_and_unfinished_seeds_are_told(make_run):
     rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1), make_run(None, seed=2, status="unfinished")]))
     assert rows["fedhydra"]["seeds"] == "0"
     assert rows["fedhydra"]["not done"] == "failed 1, unfinished 2"
-    only = _rows(_sheet([make_run(None)]))
-    assert only == {"fedhydra": {"server, last round": "–", "not done": "failed 0"}}
+    only = _sheet([make_run(None, error="no memory"), make_run(None, seed=1, error="no memory")])
+    assert _rows(only) == {"fedhydra": {"server, last round": "–", "not done": "failed 0, failed 1"}}
+    assert only.notes[1:] == ["Failed: no memory."]
 
 
 @pytest.mark.parametrize(
