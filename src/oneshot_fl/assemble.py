@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import build, choice, kinds, plain, source_needs, takes, without_parts
+from oneshot_fl.config import Kind, build, choice, plain, source_needs, takes, without_parts
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
@@ -21,7 +21,7 @@ from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Decoder, Uploads
 from oneshot_fl.parts.view import Combine
-from oneshot_fl.phases.clients import ClientPlan, Kind, TrainedClient, Training
+from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training
 from oneshot_fl.phases.distill import Loop, Method
 from oneshot_fl.phases.trainer import device_of
 

@@ -241,8 +241,8 @@ def _check_kinds(cfg: DictConfig) -> None:
     asks = cfg.method.get("ensemble") is not None or "same_architecture" in build(cfg.method.init).needs
     if asks and "classifier" not in wanted:
         raise OneshotError(
-            f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=default or "
-            "clients=half_cvae"
+            f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
+            "or clients=default"
         )
     if cfg.communication_rounds > 1 and "cvae" in wanted:
         raise OneshotError(

@@ -5,14 +5,18 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.errors import OneshotError
 
 
-KINDS = ("classifier", "cvae")
+Kind = Literal["classifier", "cvae"]
+"""What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
+KINDS: tuple[Kind, ...] = ("classifier", "cvae")
+GROUPS: dict[Kind, str] = {"classifier": "model", "cvae": "cvae"}
+"""The config group of what each kind trains."""
 
 
 def config_dir() -> Path:
@@ -117,7 +121,7 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
             yield f"{prefix}{key}", own
 
 
-def kinds(cfg: DictConfig) -> list[str]:
+def kinds(cfg: DictConfig) -> list[Kind]:
     """What each of the m clients trains, `classifier` or `cvae`.
 
     A list is dealt in turn; shares (`{classifier: 1, cvae: 1}`) are blocks in that order, rounded at their borders.
@@ -128,7 +132,7 @@ def kinds(cfg: DictConfig) -> list[str]:
     given, clients = plain(cfg.clients.kinds), cfg.partition.clients
     if isinstance(given, list) and given and set(given) <= set(KINDS):
         return [given[k % len(given)] for k in range(clients)]
-    if isinstance(given, dict) and given and set(given) <= set(KINDS) and all(_is_share(v) for v in given.values()):
+    if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
         borders = [round(clients * share / sum(given.values())) for share in accumulate(given.values())]
         return [kind for kind, low, high in zip(given, [0, *borders], borders, strict=False) for _ in range(low, high)]
     raise OneshotError(
@@ -137,17 +141,15 @@ def kinds(cfg: DictConfig) -> list[str]:
     )
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and value > 0
+def _are_shares(values: list[Any]) -> bool:
+    return all(isinstance(value, int | float) and value >= 0 for value in values) and sum(values) > 0
 
 
 def client_nodes(cfg: DictConfig) -> list[DictConfig]:
     """What each of the m clients trains: the settings of its classifier or of its VAE."""
-    groups = {"classifier": client_models(cfg)}
     wanted = kinds(cfg)
-    if "cvae" in wanted:
-        groups["cvae"] = _dealt(cfg, "cvae")
-    return [groups[kind][k] for k, kind in enumerate(wanted)]
+    dealt = {kind: _dealt(cfg, GROUPS[kind]) for kind in dict.fromkeys(wanted)}
+    return [dealt[kind][k] for k, kind in enumerate(wanted)]
 
 
 def client_models(cfg: DictConfig) -> list[DictConfig]:

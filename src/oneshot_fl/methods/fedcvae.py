@@ -6,7 +6,7 @@ ICLR 2023. The paper was not at hand; the card follows what its official code do
 | what | part | config key |
 |---|---|---|
 | all clients train conditional VAEs | `phases.clients`, `models.cvae` | `clients=all_cvae`, `cvae=fedcvae` |
-| decoder k draws n_k / n of the images, labels by its own distribution | `parts.decoders.shares_drawn` | `method.source.split` |
+| decoder k draws n_k / n of the images, labels as it has them | `parts.decoders.shares_drawn` | `method.source.split` |
 | noise from N(0, 1) cut off at 3 | `parts.decoders.draw_noise` | `method.source.bound` |
 | a classifier from scratch on them, CE, Adam 1e-3 | `parts.terms.LabelCrossEntropy` | `method.student` |
 

@@ -19,7 +19,7 @@ Deviations:
   counts. The code's split (a uniform class budget, shared by squared counts) is `method.source.split=squared_counts`.
 - The code's KL is divided by the number of classes once more (PyTorch's `mean`): `method.student.kl.weight=0.05` at 10
   classes has its proportion. Its two terms are weighted 1 and 1, which Adam does not tell from 0.5 and 0.5.
-- The number of global epochs is `distill.rounds`, the batch size `distill.batch_size`; the paper's learning rates differ
+- Global epochs are `distill.rounds`, the batch size is `distill.batch_size`; the paper's learning rates differ
   by data set (Table 3), the default here is its code's 1e-4 for data sets that it does not name.
 - A student of another architecture than every classifier begins fresh; the paper's ensemble distillation for that case
   (Sec. 5.6) is not there yet.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.artifacts import Artifact, fingerprint, load_model
+from oneshot_fl.config import Kind
 from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
@@ -25,10 +26,6 @@ REVISION = 1  # raise it when a change here makes other numbers from the same co
 OFF: Mapping[str, Any] = {"augmentation": "none", "sam": None}
 """Options that came later, at the value that changes nothing; there they stay out of the key, so that clients trained
 before an option existed are still found."""
-
-
-Kind = Literal["classifier", "cvae"]
-"""What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
 
 
 @dataclass(frozen=True)
