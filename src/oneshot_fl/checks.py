@@ -73,6 +73,13 @@ RULES: dict[str, Rule] = {
     "proxy.seed": COUNT_OR_ZERO,
     "generator.noise": COUNT,
     "generator.width": COUNT,
+    "cvae.latent": COUNT,
+    "cvae.hidden": COUNT,
+    "cvae.channels": Rule(
+        "a list of whole numbers of at least 1",
+        lambda v: OmegaConf.is_list(v) and len(v) > 0 and all(map(COUNT.holds, v)),
+    ),
+    "cvae.label_in_encoder": Rule("true or false", lambda v: isinstance(v, bool)),
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
