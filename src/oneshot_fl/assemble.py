@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import Kind, build, choice, plain, source_needs, takes, without_parts
+from oneshot_fl.config import Kind, build, composed, plain, source_needs, takes, without_parts
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
@@ -48,9 +48,8 @@ def _make_proxy(cfg: DictConfig, data: Dataset) -> tuple[Dataset, Proxy]:
     settings = plain(cfg.proxy)
     if (name := settings.pop("data", None)) is None:
         return build(settings)(data)
-    node = choice("data", name)
-    root = settings.pop("root")
-    return build(settings)(data, other=build({**plain(node), **({"root": root} if "root" in node else {})}))
+    node, root = plain(composed(f"data={name}").data), settings.pop("root")
+    return build(settings)(data, other=build({**node, **({"root": root} if "root" in node else {})}))
 
 
 def uses_proxy(cfg: DictConfig) -> bool:

@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.errors import OneshotError
 
-
 Kind = Literal["classifier", "cvae"]
 """What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
 KINDS: tuple[Kind, ...] = ("classifier", "cvae")
@@ -100,16 +99,24 @@ def changed(cfg: DictConfig) -> dict[str, Any]:
     return dict(_differences(ours, published))
 
 
-def _published_method(cfg: DictConfig) -> Any:
-    """The method as its choice alone gives it; inside a job Hydra knows the user's own folders too."""
+def composed(*overrides: str) -> Any:
+    """The configuration with nothing but `overrides`; inside a job Hydra knows the user's own folders too."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose("config", overrides=[f"method={HydraConfig.get().runtime.choices['method']}"]).method
+        return compose("config", overrides=list(overrides))
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=[f"method={cfg.method.name}"]).method
+        return compose("config", overrides=list(overrides))
+
+
+def _published_method(cfg: DictConfig) -> Any:
+    """The method as its choice alone gives it; a job knows the choice, elsewhere it is the name."""
+    from hydra.core.hydra_config import HydraConfig
+
+    name = HydraConfig.get().runtime.choices["method"] if HydraConfig.initialized() else cfg.method.name
+    return composed(f"method={name}").method
 
 
 def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

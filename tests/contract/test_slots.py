@@ -157,7 +157,12 @@ def _terms() -> list[tuple[str, str, str]]:
     found = []
     for method in METHODS:
         cfg = OmegaConf.load(config_dir() / "method" / f"{method}.yaml")
-        found += [(method, slot, term) for slot in ("objective", "student") for term in cfg.get(slot) or {}]
+        found += [
+            (method, slot, term)
+            for slot in ("objective", "student")
+            for term, settings in (cfg.get(slot) or {}).items()
+            if settings.get("weight") != 0  # switched off: never computed
+        ]
     assert len(found) >= 9
     return found
 

@@ -7,17 +7,30 @@ from tests.conftest import compose_config
 
 def test_one_client_a_training_domain(digit_domains):
     cfg = compose_config(*digit_domains, "partition=leave_one_domain_out")
-    data, partition = load_data(cfg)
-    assert data.train_images.shape == (18, 3, 32, 32)
-    assert [index.tolist() for index in partition.indices] == [list(range(k, k + 6)) for k in (0, 6, 12)]
+    given = load_data(cfg)
+    assert given.data.train_images.shape == (18, 3, 32, 32)
+    assert [index.tolist() for index in given.partition.indices] == [list(range(k, k + 6)) for k in (0, 6, 12)]
     assert cfg.partition.held_out == "svhn"
 
 
 @pytest.mark.parametrize("name", ["iid", "dirichlet"])
 def test_other_partitions_split_domain_data_too(digit_domains, name):
     more = ["partition.min_samples=0"] if name == "dirichlet" else []
-    _, partition = load_data(compose_config(*digit_domains, f"partition={name}", "partition.clients=2", *more))
-    assert sum(partition.sizes) == 18
+    given = load_data(compose_config(*digit_domains, f"partition={name}", "partition.clients=2", *more))
+    assert sum(given.partition.sizes) == 18
+
+
+def test_held_out_images_leave_before_the_partition_and_take_their_domains_along(digit_domains):
+    given = load_data(compose_config(*digit_domains, "partition=leave_one_domain_out", "proxy=holdout"))
+    assert (sum(given.partition.sizes), len(given.proxy.images)) == (14, 4)  # a fifth of 18
+    assert len(given.data.train_domains) == 14
+
+
+def test_another_data_set_lends_its_images(digit_domains):
+    given = load_data(
+        compose_config("proxy=dataset", "proxy.data=digits", "proxy.samples=7", *digit_domains, "partition=iid")
+    )
+    assert given.proxy.images.shape == (7, 3, 32, 32)
 
 
 def test_data_without_domains_are_refused():
