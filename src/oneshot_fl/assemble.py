@@ -106,7 +106,7 @@ def make_trainings(cfg: DictConfig) -> dict[Kind, Training]:
     own = {key: value for key, value in plain(cfg.clients).items() if key not in ("kinds", "cvae")}
     return {
         "classifier": Training(own, build(cfg.clients.optimizer)),
-        "cvae": Training(plain(cfg.clients.cvae), build(cfg.clients.cvae.optimizer)),
+        "cvae": Training({**plain(cfg.clients.cvae), "seed": own["seed"]}, build(cfg.clients.cvae.optimizer)),
     }
 
 

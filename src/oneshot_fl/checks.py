@@ -89,8 +89,6 @@ RULES: dict[str, Rule] = {
     "clients.cvae.epochs": COUNT_OR_ZERO,
     "clients.cvae.batch_size": COUNT,
     "clients.cvae.optimizer.lr": POSITIVE,
-    "clients.cvae.seed": COUNT_OR_ZERO,
-    "cvae.latent": COUNT,
     "stratify.steps": COUNT,
     "stratify.batch_size": COUNT,
     "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),

@@ -171,7 +171,7 @@ def client_models(cfg: DictConfig) -> list[DictConfig]:
 
 def _dealt(cfg: DictConfig, group: str) -> list[DictConfig]:
     node, clients, data = cfg[group], cfg.partition.clients, cfg.data.name
-    if "of" in node and data not in node.of:
+    if "of" in node and not {data, "other"} & set(node.of):
         raise OneshotError(
             f"{group}={node.name}: has no architecture for data={data}, only for {', '.join(map(str, node.of))}; "
             f"add one, +{group}.of.{data}=NAME, or choose another {group}"

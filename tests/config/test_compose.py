@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from oneshot_fl.checks import check
 from oneshot_fl.config import build, config_dir
 from oneshot_fl.data.dataset import DataSpec
-from tests.conftest import compose_config
+from tests.conftest import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
 ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
@@ -14,6 +14,9 @@ GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.starts
 CHOSEN = {key for entry in OmegaConf.load(config_dir() / "config.yaml").defaults if entry != "_self_" for key in entry}
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
+    ("clients", "all_cvae"): ["method=fedcvae_ens"],
+    **{("method", path.stem): list(clients_of(path.stem)) for path in (config_dir() / "method").glob("fed[cm]*.yaml")},
+    ("method/source", "decoders"): ["clients=half_cvae"],
     ("proxy", "dataset"): ["proxy.data=fashion_mnist"],
     ("model", "fedhydra"): ["data=mnist"],
     ("model", "coboosting"): ["data=mnist"],
