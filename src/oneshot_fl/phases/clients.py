@@ -16,6 +16,7 @@ from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
@@ -81,6 +82,8 @@ class TrainedClient:
     key: str
     samples: int
     seconds: float
+    macs: int = 0
+    """Multiply-accumulates of one image's way through what it trains."""
     kind: Kind = "classifier"
     label_counts: list[int] | None = None
     """Samples of every class, which goes with a decoder only."""
@@ -210,12 +213,14 @@ class _LocalClient:
         """Train or load; what is stored is what is uploaded."""
         artifact = context.store.get_or_make("clients", self._inputs(data), lambda _: self._fit(data, advance, context))
         source = f"client {self.number} ({context.store.root}/clients/{artifact.key})"
-        model = load_model(self.plan.upload(self.plan.build()), artifact.tensors, source)
+        whole = self.plan.build()
+        macs = multiply_accumulates(whole, *_one_image(data.spec, whole))
+        model = load_model(self.plan.upload(whole), artifact.tensors, source)
         for epoch, loss in enumerate(artifact.facts["losses"]):
             context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
         counts = artifact.facts.get("label_counts")
         plan = self.plan
-        return TrainedClient(model, plan.name, artifact.key, len(self.index), artifact.seconds, plan.kind, counts)
+        return TrainedClient(model, plan.name, artifact.key, len(self.index), artifact.seconds, macs, plan.kind, counts)
 
     def _inputs(self, data: Dataset) -> dict[str, Any]:
         options = {name: value for name, value in self.settings.items() if name not in OFF or value != OFF[name]}
@@ -263,3 +268,11 @@ class _LocalClient:
             rng=rng,
             augment=partial(augment, name=self.settings["augmentation"], rng=rng),
         )
+
+
+def _one_image(spec: DataSpec, model: nn.Module) -> tuple[Tensor, ...]:
+    """What one image's way through a classifier, or through a VAE and back, takes as its inputs."""
+    image = torch.zeros(1, spec.channels, spec.size, spec.size)
+    if not isinstance(model, CVAE):
+        return (image,)
+    return image, torch.zeros(1, dtype=torch.long), torch.zeros(1, model.latent)

@@ -77,6 +77,7 @@ def _clients(outcome: Outcome) -> list[dict[str, Any]]:
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.model),
+            "macs": client.macs,
         }
         for client in outcome.clients
     ]

@@ -1,13 +1,51 @@
 """FedMHO's Table 2, from its models; models without contents, so that nothing is computed."""
 
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.classifiers import fedmho_cnn, vgg9
-from oneshot_fl.models.cost import multiply_accumulates, table2_operations
+from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.cvae import conv, large, mlp
+
+aten = torch.ops.aten
+
+
+def _convolution(x: list[int], weight: list[int], *settings: Any, out_shape: list[int], **_: Any) -> int:
+    """Twice the kernel's elements for every pixel that comes out, transposed or not."""
+    return 2 * out_shape[0] * prod(out_shape[2:]) * prod(weight)
+
+
+def _adaptive_pooling(x: list[int], size: list[int], *, out_shape: list[int], **_: Any) -> int:
+    window = prod(before // after for before, after in zip(x[2:], out_shape[2:], strict=True))
+    return 2 * (window + 1) * prod(out_shape)
+
+
+def _bilinear(x: list[int], *settings: Any, out_shape: list[int], **_: Any) -> int:
+    return 2 * 11 * prod(out_shape)
+
+
+TABLE2: dict[Any, Callable[..., int]] = {
+    aten.convolution: _convolution,
+    aten._adaptive_avg_pool2d: _adaptive_pooling,
+    aten.upsample_bilinear2d: _bilinear,
+}
+
+
+def table2_operations(model: nn.Module, *inputs: torch.Tensor) -> int:
+    """What FedMHO prints in Table 2 ("FLOPs"), for its models.
+
+    Its numbers come out if a transposed convolution costs as though every kernel element met a pixel for every *output*
+    (four times too much at stride 2), adaptive pooling a sum and a division an output, and bilinear upsampling 11
+    operations an output.
+    """
+    return multiply_accumulates(model, *inputs, rules=TABLE2)
+
 
 MNIST = DataSpec(1, 28, 10, (0.5,), (0.5,))
 EMNIST = DataSpec(1, 28, 47, (0.5,), (0.5,))
