@@ -131,12 +131,15 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
 def kinds(cfg: DictConfig) -> list[Kind]:
     """What each of the m clients trains, `classifier` or `cvae`.
 
-    A list is dealt in turn; shares (`{classifier: 1, cvae: 1}`) are blocks in that order, rounded at their borders.
+    A list is dealt in turn; shares (`{classifier: 1, cvae: 1}`) are blocks in that order, rounded at their borders;
+    null is classifiers only.
 
     Raises:
-        OneshotError: `clients.kinds` is neither.
+        OneshotError: `clients.kinds` is none of these.
     """
     given, clients = plain(cfg.clients.kinds), cfg.partition.clients
+    if given is None:
+        return ["classifier"] * clients
     if isinstance(given, list) and given and set(given) <= set(KINDS):
         return [given[k % len(given)] for k in range(clients)]
     if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
