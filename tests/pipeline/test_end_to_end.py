@@ -31,14 +31,12 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    assert set(summary["clients"][0]) == {"accuracy", "model", "samples", "upload_bytes"}
-    accuracies = [
-        *(client["accuracy"] for client in summary["clients"]),
-        *summary["ensemble"]["rows"].values(),
-        summary["ensemble"]["accuracy"],
-        summary["server"]["accuracy_last"],
-    ]
+    assert set(summary["clients"][0]) == {"kind", "accuracy", "model", "samples", "upload_bytes", "macs"}
+    voices = [client["accuracy"] for client in summary["clients"] if client["kind"] == "classifier"]
+    own = [summary["ensemble"]["accuracy"]] if voices else []
+    accuracies = [*voices, *own, *summary["ensemble"]["rows"].values(), summary["server"]["accuracy_last"]]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert all(client["macs"] > 1000 for client in summary["clients"])
     assert summary["server"]["accuracy_best"] >= summary["server"]["accuracy_last"]
     assert len(summary["rounds"]) == (3 if loops else 0)
     if summary["rounds"]:

@@ -83,10 +83,10 @@ def _clients(outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def _seconds(outcomes: list[Outcome], run: float) -> dict[str, Any]:
+def _seconds(outcomes: list[Outcome], run: float) -> dict[str, float]:
     return {
         "clients": sum(client.seconds for each in outcomes for client in each.clients),
-        "each_client": [client.seconds for client in outcomes[-1].clients],
+        **{f"client_{k:02d}": client.seconds for k, client in enumerate(outcomes[-1].clients)},
         "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
         "distill": sum(each.server.seconds for each in outcomes),
         "run": run,
