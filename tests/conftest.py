@@ -19,6 +19,7 @@ from tests.unit.data.image_files import write_image
 TINY = (
     "clients.epochs=2",
     "clients.batch_size=64",
+    "clients.cvae.epochs=1",
     "stratify.steps=2",
     "stratify.batch_size=16",
     "distill.rounds=3",
@@ -29,6 +30,12 @@ TINY = (
     "trainer=cpu",
 )
 """Overrides that make a run on the digits take seconds."""
+
+
+def clients_of(method: str) -> tuple[str, ...]:
+    """The clients that a method needs, where the default ones will not do."""
+    kinds = {"fedmho": "half_cvae", "fedcvae": "all_cvae"}
+    return tuple(f"clients={kinds[family]}" for family in kinds if method.startswith(family))
 
 
 def compose_config(*overrides: str) -> DictConfig:

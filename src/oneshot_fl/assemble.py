@@ -10,17 +10,18 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import build, composed, plain, takes
+from oneshot_fl.config import Kind, build, composed, plain, source_needs, takes, without_parts
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Decoder, Uploads
 from oneshot_fl.parts.view import Combine
-from oneshot_fl.phases.clients import ClientPlan
+from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training
 from oneshot_fl.phases.distill import Loop, Method
 from oneshot_fl.phases.trainer import device_of
 
@@ -53,12 +54,7 @@ def _make_proxy(cfg: DictConfig, data: Dataset) -> tuple[Dataset, Proxy]:
 
 def uses_proxy(cfg: DictConfig) -> bool:
     """Whether the method's images are the server's own."""
-    return cfg.method.source is not None and "proxy" in build(_without_parts(cfg.method.source)).func.needs
-
-
-def _without_parts(source: DictConfig) -> dict[str, Any]:
-    """A source's own settings: its generator and optimiser are parts of their own."""
-    return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
+    return "proxy" in source_needs(cfg)
 
 
 def _domains(cfg: DictConfig, data: Dataset) -> dict[str, Any]:
@@ -100,9 +96,29 @@ def _store_root(cfg: DictConfig) -> Path:
     return Path(cfg.store).expanduser().absolute()
 
 
-def make_plan(node: DictConfig, spec: DataSpec) -> ClientPlan:
+def make_plan(node: DictConfig, spec: DataSpec, kind: Kind = "classifier") -> ClientPlan:
     """How to build and name a model of one architecture."""
-    return ClientPlan(node.name, plain(node), partial(build, node, spec=spec))
+    return ClientPlan(node.name, plain(node), partial(build, node, spec=spec), kind)
+
+
+def make_trainings(cfg: DictConfig) -> dict[Kind, Training]:
+    """How classifiers and VAEs are trained."""
+    own = {key: value for key, value in plain(cfg.clients).items() if key not in ("kinds", "cvae")}
+    return {
+        "classifier": Training(own, build(cfg.clients.optimizer)),
+        "cvae": Training({**plain(cfg.clients.cvae), "seed": own["seed"]}, build(cfg.clients.cvae.optimizer)),
+    }
+
+
+def make_uploads(clients: list[TrainedClient], plans: list[ClientPlan], U: torch.Tensor | None) -> Uploads:
+    """What the server receives of the clients, by kind."""
+    classifiers = [client for client in clients if client.kind == "classifier"]
+    decoders = [
+        Decoder(client.model, plan.model_settings["latent"], torch.tensor(client.label_counts))
+        for client, plan in zip(clients, plans, strict=True)
+        if client.kind == "cvae"
+    ]
+    return Uploads([client.model for client in classifiers], [client.samples for client in classifiers], U, decoders)
 
 
 def make_sinks(cfg: DictConfig, folder: Path) -> list[Any]:
@@ -127,8 +143,8 @@ def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -
     slots = cfg.method
     optimizers = {"source": slots.source.get("optimizer"), "student": _of_student(cfg, "student_optimizer")}
     return Loop(
-        ensemble=build(slots.ensemble)(uploads),
-        source=_make_source(cfg, spec, proxy),
+        ensemble=build(slots.ensemble)(uploads) if slots.get("ensemble") else NoTeacher(),
+        source=_make_source(cfg, spec, uploads, proxy),
         objective=Objective(build(slots.objective)),
         pool=build(slots.pool),
         student=Objective(build(slots.student)),
@@ -138,10 +154,12 @@ def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -
     )
 
 
-def _make_source(cfg: DictConfig, spec: DataSpec, proxy: Proxy) -> Source:
-    part = build(_without_parts(cfg.method.source))
-    if uses_proxy(cfg):
+def _make_source(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Source:
+    part, wanted = build(without_parts(cfg.method.source)), source_needs(cfg)
+    if "proxy" in wanted:
         return part(proxy, spec=spec)
+    if "decoders" in wanted:
+        return part(uploads.decoders, spec=spec)
     return part(build(cfg.method.source.generator, spec=spec), classes=spec.classes)
 
 
@@ -152,6 +170,8 @@ def _of_student(cfg: DictConfig, key: str) -> Any:
 
 def make_ensembles(cfg: DictConfig, uploads: Uploads, learned: dict[str, torch.Tensor]) -> dict[str, Combine]:
     """The ensembles to test: those that evaluation names, as far as they can be built, and the method's own."""
+    if not uploads.models:
+        return {}
     rows = {
         str(name): build(node)(uploads)
         for name, node in cfg.evaluate.ensembles.items()

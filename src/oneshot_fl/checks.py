@@ -11,7 +11,17 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config import build, client_models, config_dir, nearest, plain, search_path, server_model
+from oneshot_fl.config import (
+    build,
+    client_nodes,
+    config_dir,
+    kinds,
+    nearest,
+    plain,
+    search_path,
+    server_model,
+    source_needs,
+)
 from oneshot_fl.errors import OneshotError
 
 
@@ -63,12 +73,22 @@ RULES: dict[str, Rule] = {
     "proxy.seed": COUNT_OR_ZERO,
     "generator.noise": COUNT,
     "generator.width": COUNT,
+    "cvae.latent": COUNT,
+    "cvae.hidden": COUNT,
+    "cvae.channels": Rule(
+        "a list of whole numbers of at least 1",
+        lambda v: OmegaConf.is_list(v) and len(v) > 0 and all(map(COUNT.holds, v)),
+    ),
+    "cvae.label_in_encoder": Rule("true or false", lambda v: isinstance(v, bool)),
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
     "clients.sam": POSITIVE_OR_NULL,
     "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
     "clients.seed": COUNT_OR_ZERO,
+    "clients.cvae.epochs": COUNT_OR_ZERO,
+    "clients.cvae.batch_size": COUNT,
+    "clients.cvae.optimizer.lr": POSITIVE,
     "stratify.steps": COUNT,
     "stratify.batch_size": COUNT,
     "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),
@@ -88,6 +108,10 @@ RULES: dict[str, Rule] = {
     "method.source.steps": COUNT,
     "method.student_optimizer.lr": POSITIVE,
     "method.student_schedule": SCHEDULE,
+    "method.source.samples": COUNT,
+    "method.source.split": _one_of("label_distribution", "squared_counts", "categorical"),
+    "method.source.bound": POSITIVE_OR_NULL,
+    "method.pool.nearest": Rule("a number above 0 and at most 1", lambda v: _is_number(v) and 0 < v <= 1),
     "method.pool.rounds": COUNT_OR_NULL,
     "method.ensemble.scale": POSITIVE,
     "method.ensemble.space": _one_of("logits", "probabilities"),
@@ -114,10 +138,12 @@ def check(cfg: DictConfig) -> None:
         if value is not ABSENT and not rule.holds(value):
             raise OneshotError(f"{key}={value}: must be {rule.says}")
     _check_terms(cfg)
-    models = [*client_models(cfg), server_model(cfg)]
+    models = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
+    models.append(server_model(cfg))
     _check_missing(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)
+    _check_kinds(cfg)
     _check_architectures(cfg, models)
 
 
@@ -206,6 +232,27 @@ def _check_held_out(cfg: DictConfig) -> None:
         raise OneshotError(
             f"partition.held_out={cfg.partition.held_out}: differs from data.held_out={chosen}, which it only records; "
             "set data.held_out alone"
+        )
+
+
+def _check_kinds(cfg: DictConfig) -> None:
+    """A method needs clients that upload what it works on."""
+    wanted = set(kinds(cfg))
+    if "decoders" in source_needs(cfg) and "cvae" not in wanted:
+        raise OneshotError(
+            f"method={cfg.method.name}: draws its images from clients' decoders, and no client uploads one; choose "
+            "clients=half_cvae or clients=all_cvae"
+        )
+    asks = cfg.method.get("ensemble") is not None or "same_architecture" in build(cfg.method.init).needs
+    if asks and "classifier" not in wanted:
+        raise OneshotError(
+            f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
+            "or clients=default"
+        )
+    if cfg.communication_rounds > 1 and "cvae" in wanted:
+        raise OneshotError(
+            f"communication_rounds={cfg.communication_rounds}: clients with a VAE cannot begin at the server's model; "
+            "use communication_rounds=1"
         )
 
 

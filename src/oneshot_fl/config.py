@@ -3,12 +3,19 @@
 import inspect
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.errors import OneshotError
+
+Kind = Literal["classifier", "cvae"]
+"""What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
+KINDS: tuple[Kind, ...] = ("classifier", "cvae")
+GROUPS: dict[Kind, str] = {"classifier": "model", "cvae": "cvae"}
+"""The config group of what each kind trains."""
 
 
 def config_dir() -> Path:
@@ -65,15 +72,15 @@ def choice(group: str, name: str) -> DictConfig:
     raise OneshotError(f"{group}: there is no choice {name!r}{nearest(name, known)}; choose from {', '.join(known)}")
 
 
-def architecture(name: str) -> DictConfig:
+def architecture(name: str, group: str = "model") -> DictConfig:
     """The settings of one architecture by its name.
 
     Raises:
         OneshotError: there is none of that name, or it stands for several.
     """
-    node = choice("model", name)
+    node = choice(group, name)
     if "names" in node or OmegaConf.is_missing(node, "names"):
-        raise OneshotError(f"model: {name} stands for several architectures; name one of them, for instance cnn2")
+        raise OneshotError(f"{group}: {name} stands for several architectures; name one of them, for instance cnn2")
     return node
 
 
@@ -121,29 +128,77 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
             yield f"{prefix}{key}", own
 
 
+def kinds(cfg: DictConfig) -> list[Kind]:
+    """What each of the m clients trains, `classifier` or `cvae`.
+
+    A list is dealt in turn; shares (`{classifier: 1, cvae: 1}`) are blocks in that order, rounded at their borders;
+    null is classifiers only.
+
+    Raises:
+        OneshotError: `clients.kinds` is none of these.
+    """
+    given, clients = plain(cfg.clients.kinds), cfg.partition.clients
+    if given is None:
+        return ["classifier"] * clients
+    if isinstance(given, list) and given and set(given) <= set(KINDS):
+        return [given[k % len(given)] for k in range(clients)]
+    if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
+        borders = [round(clients * share / sum(given.values())) for share in accumulate(given.values())]
+        return [kind for kind, low, high in zip(given, [0, *borders], borders, strict=False) for _ in range(low, high)]
+    raise OneshotError(
+        f"clients.kinds={given}: must be a list of {' and '.join(KINDS)}, which is dealt in turn, or their shares, for "
+        "instance '{classifier: 1, cvae: 1}'"
+    )
+
+
+def _are_shares(values: list[Any]) -> bool:
+    return all(isinstance(value, int | float) and value >= 0 for value in values) and sum(values) > 0
+
+
+def client_nodes(cfg: DictConfig) -> list[DictConfig]:
+    """What each of the m clients trains: the settings of its classifier or of its VAE."""
+    wanted = kinds(cfg)
+    dealt = {kind: _dealt(cfg, GROUPS[kind]) for kind in dict.fromkeys(wanted)}
+    return [dealt[kind][k] for k, kind in enumerate(wanted)]
+
+
 def client_models(cfg: DictConfig) -> list[DictConfig]:
-    """The architecture of each of the m clients.
+    """The classifier of each of the m clients, whether or not it trains one.
 
     Raises:
         OneshotError: `model.names` is missing, empty, or longer than there are clients; or the architecture follows
             the data set (`model.of`) and there is none for this one.
     """
-    clients = cfg.partition.clients
-    if "of" in cfg.model and cfg.data.name not in cfg.model.of:
+    return _dealt(cfg, "model")
+
+
+def _dealt(cfg: DictConfig, group: str) -> list[DictConfig]:
+    node, clients, data = cfg[group], cfg.partition.clients, cfg.data.name
+    if "of" in node and not {data, "other"} & set(node.of):
         raise OneshotError(
-            f"model={cfg.model.name}: has no architecture for data={cfg.data.name}, only for "
-            f"{', '.join(map(str, cfg.model.of))}; add one, +model.of.{cfg.data.name}=cnn2, or choose another model"
+            f"{group}={node.name}: has no architecture for data={data}, only for {', '.join(map(str, node.of))}; "
+            f"add one, +{group}.of.{data}=NAME, or choose another {group}"
         )
-    missing = OmegaConf.is_missing(cfg.model, "names")
-    if not missing and "names" not in cfg.model:
-        return [cfg.model] * clients
-    if missing or not 1 <= len(cfg.model.names) <= clients:
+    missing = OmegaConf.is_missing(node, "names")
+    if not missing and "names" not in node:
+        return [node] * clients
+    if missing or not 1 <= len(node.names) <= clients:
         raise OneshotError(
-            f"model.names: needs between 1 and {clients} names (partition.clients), which are dealt in turn, "
-            "for instance 'model.names=[cnn2,lenet5,resnet18]'"
+            f"{group}.names: needs between 1 and {clients} names (partition.clients), which are dealt in turn, "
+            f"for instance '{group}.names=[cnn2,lenet5,resnet18]'"
         )
-    nodes = [architecture(name) for name in cfg.model.names]
+    nodes = [architecture(name, group) for name in node.names]
     return [nodes[k % len(nodes)] for k in range(clients)]
+
+
+def source_needs(cfg: DictConfig) -> frozenset[str]:
+    """What the method's source of images needs; nothing where there is none."""
+    return frozenset() if cfg.method.source is None else build(without_parts(cfg.method.source)).func.needs
+
+
+def without_parts(source: DictConfig) -> dict[str, Any]:
+    """A source's own settings: its generator and optimiser are parts of their own."""
+    return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
 
 
 def server_model(cfg: DictConfig) -> DictConfig:

@@ -19,11 +19,13 @@ from oneshot_fl.assemble import (
     make_plan,
     make_sinks,
     make_store,
+    make_trainings,
+    make_uploads,
     needs,
     notes,
     uses_proxy,
 )
-from oneshot_fl.config import build, client_models, plain, server_model
+from oneshot_fl.config import build, client_nodes, kinds, plain, server_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.parts.uploads import Uploads
@@ -81,9 +83,10 @@ def _communicate(cfg: DictConfig, given: Given, context: Context) -> list[Outcom
 def _exchange(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> Outcome:
     """One exchange: local training, one upload, and what the server makes of it."""
     data, partition = given.data, given.partition
-    clients = _train(cfg, given, start, context)
-    guidance = _stratify(cfg, data, clients, context)
-    uploads = Uploads([client.model for client in clients], partition.sizes, guidance.U if guidance else None)
+    plans = [make_plan(node, data.spec, kind) for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True)]
+    clients = train_clients(data, partition, plans, trainings=make_trainings(cfg), context=context, start=start)
+    guidance = _stratify(cfg, data, [client for client in clients if client.kind == "classifier"], context)
+    uploads = make_uploads(clients, plans, guidance.U if guidance else None)
     for note in notes(cfg, uploads):
         context.progress.note(note)
     test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
@@ -91,18 +94,6 @@ def _exchange(cfg: DictConfig, given: Given, start: Start | None, context: Conte
     ensembles = make_ensembles(cfg, uploads, server.ensemble)
     accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
     return Outcome(data, partition, clients, guidance, server, accuracies)
-
-
-def _train(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> list[TrainedClient]:
-    return train_clients(
-        given.data,
-        given.partition,
-        [make_plan(node, given.data.spec) for node in client_models(cfg)],
-        settings=plain(cfg.clients),
-        optimizer=build(cfg.clients.optimizer),
-        context=context,
-        start=start,
-    )
 
 
 def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], context: Context) -> Guidance | None:

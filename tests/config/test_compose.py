@@ -6,13 +6,17 @@ from omegaconf import OmegaConf
 from oneshot_fl.checks import check
 from oneshot_fl.config import build, config_dir
 from oneshot_fl.data.dataset import DataSpec
-from tests.conftest import compose_config
+from tests.conftest import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
 ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
 GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
+CHOSEN = {key for entry in OmegaConf.load(config_dir() / "config.yaml").defaults if entry != "_self_" for key in entry}
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
+    ("clients", "all_cvae"): ["method=fedcvae_ens"],
+    **{("method", path.stem): list(clients_of(path.stem)) for path in (config_dir() / "method").glob("fed[cm]*.yaml")},
+    ("method/source", "decoders"): ["clients=half_cvae"],
     ("proxy", "dataset"): ["proxy.data=fashion_mnist"],
     ("model", "fedhydra"): ["data=mnist"],
     ("model", "coboosting"): ["data=mnist"],
@@ -33,7 +37,8 @@ def test_the_glob_sees_the_configuration():
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)
 def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
-    cfg = compose_config(f"{group}={name}", *EXTRAS.get((group, name), []))
+    added = "" if group.split("/")[0] in CHOSEN else "+"  # a group that config.yaml does not choose from
+    cfg = compose_config(f"{added}{group}={name}", *EXTRAS.get((group, name), []))
     OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     check(cfg)
 

@@ -6,7 +6,7 @@ from oneshot_fl.checks import check
 from oneshot_fl.config import build
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.pipeline import run
-from tests.conftest import TINY, compose_config
+from tests.conftest import TINY, clients_of, compose_config
 from tests.contract.test_slots import choices
 
 METHODS = choices("method", 9)
@@ -27,7 +27,13 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
     cfg = compose_config(
-        *TINY, "distill.rounds=1", "proxy.samples=64", f"store={store}", f"method={method}", *SETTINGS[setting]
+        *TINY,
+        "distill.rounds=1",
+        "proxy.samples=64",
+        f"store={store}",
+        f"method={method}",
+        *SETTINGS[setting],
+        *clients_of(method),
     )
     if setting == "mixed" and "same_architecture" in build(cfg.method.init).needs:
         with pytest.raises(OneshotError, match=f"method={method}: averaging needs one architecture"):
@@ -37,7 +43,9 @@ def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
     summary = run(cfg, tmp_path / "run")
     clients = summary["clients"]
     assert len(clients) == cfg.partition.clients
-    assert all(0 <= client["accuracy"] <= 1 for client in clients)
+    for client in clients:
+        assert (client["kind"] == "cvae") is (client["accuracy"] is None)
+        assert client["accuracy"] is None or 0 <= client["accuracy"] <= 1
     assert 0 <= summary["server"]["accuracy_last"] <= 1
     assert len(summary["rounds"]) == (0 if cfg.method.source is None else 1)
     if setting == "many":

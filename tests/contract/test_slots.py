@@ -59,6 +59,36 @@ def test_a_generator_makes_images_of_the_spec(name, spec):
     assert not list(generator.buffers())
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
+@pytest.mark.parametrize("name", choices("cvae", 6, without=("cvae_small",)))
+def test_a_cvae_trains_and_its_decoder_alone_draws_images_of_a_label(name, spec):
+    model, other = (build(OmegaConf.load(config_dir() / "cvae" / f"{name}.yaml"), spec=spec) for _ in range(2))
+    x, y = torch.rand(2, spec.channels, spec.size, spec.size), torch.tensor([0, spec.classes - 1])
+    mu, logvar = model.encoder(x, y)
+    assert mu.shape == logvar.shape == (2, model.latent)
+    loss = model.loss(x, y, torch.randn(2, model.latent))
+    assert loss.shape == ()
+    assert torch.isfinite(loss)
+    loss.backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    other.decoder.load_state_dict(model.decoder.state_dict())
+    z = torch.randn(1, model.latent).expand(2, -1)
+    with torch.no_grad():
+        images, copies = (each.decoder.eval()(z, y) for each in (model, other))
+    assert images.shape == x.shape
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert torch.equal(images, copies)
+    assert not torch.equal(images[0], images[1])
+
+
+def test_the_cvae_of_each_data_set_is_one_of_the_choices():
+    preset = OmegaConf.load(config_dir() / "cvae/cvae_small.yaml")
+    assert set(preset.of) - {"other"} <= set(choices("data", 12))
+    assert set(preset.of.values()) <= set(choices("cvae", 6))
+    assert list(OmegaConf.create({"cvae": preset, "data": {"name": "svhn"}}).cvae.names) == ["cvae_conv3"]
+
+
 @pytest.mark.parametrize("name", choices("partition", 6))
 def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
     def split(seed: int) -> Partition:
@@ -150,6 +180,7 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
         bank=ClientBank(clients),
         ensemble=lambda P, y: P.mean(0),
         needs=part.needs,
+        start=ClientBank([cnn2(spec, norm=True)]),
     )
     total, values = part(view)
     assert total.shape == ()

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from oneshot_fl.pipeline import run
+from tests.conftest import clients_of
 from tests.contract.test_slots import METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}
@@ -20,7 +21,7 @@ def comparable(summary: dict) -> dict:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("partition", ["dirichlet", "classes_per_client"])
 def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
-    cfg = tiny(f"method={method}", f"partition={partition}")
+    cfg = tiny(f"method={method}", f"partition={partition}", *clients_of(method))
     loops = cfg.method.source is not None
     summary = run(cfg, tmp_path / "run")
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -30,14 +31,12 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    assert set(summary["clients"][0]) == {"accuracy", "model", "samples", "upload_bytes"}
-    accuracies = [
-        *(client["accuracy"] for client in summary["clients"]),
-        *summary["ensemble"]["rows"].values(),
-        summary["ensemble"]["accuracy"],
-        summary["server"]["accuracy_last"],
-    ]
+    assert set(summary["clients"][0]) == {"kind", "accuracy", "model", "samples", "upload_bytes", "macs"}
+    voices = [client["accuracy"] for client in summary["clients"] if client["kind"] == "classifier"]
+    own = [summary["ensemble"]["accuracy"]] if voices else []
+    accuracies = [*voices, *own, *summary["ensemble"]["rows"].values(), summary["server"]["accuracy_last"]]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert all(client["macs"] > 1000 for client in summary["clients"])
     assert summary["server"]["accuracy_best"] >= summary["server"]["accuracy_last"]
     assert len(summary["rounds"]) == (3 if loops else 0)
     if summary["rounds"]:
@@ -57,8 +56,15 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert {"clients/00/loss", "evaluate/server_last"} <= metrics
 
 
-def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path):
-    summaries = [run(tiny(f"method={method}"), tmp_path / method) for method in METHODS]
+@pytest.mark.parametrize(
+    ("clients", "methods"),
+    [
+        ("default", [method for method in METHODS if not clients_of(method)]),
+        ("half_cvae", ["fedavg", "dense", "fedmho", "fedmho_sd"]),
+    ],
+)
+def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, methods):
+    summaries = [run(tiny(f"method={method}", f"clients={clients}"), tmp_path / method) for method in methods]
     for key in ("partition", "clients"):
         assert all(summary[key] == summaries[0][key] for summary in summaries)
     assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded twice
@@ -94,7 +100,7 @@ def test_mixed_architectures_and_another_server(tiny, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_rounds_leave_the_student_as_it_began(tiny, tmp_path, method):
-    summary = run(tiny(f"method={method}", "distill.rounds=0"), tmp_path / "run")
+    summary = run(tiny(f"method={method}", "distill.rounds=0", *clients_of(method)), tmp_path / "run")
     assert summary["rounds"] == []
     assert not (tmp_path / "run" / "synthetic.png").exists()
 
@@ -160,3 +166,27 @@ def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tm
     assert summary["partition"]["settings"] == {"clients": 3, "held_out": "svhn"}
     assert summary["partition"]["sizes"] == [6, 6, 6]
     assert summary["server"]["accuracy_last"] in [round(right / 6, 6) for right in range(7)]
+
+
+def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path):
+    summary = run(tiny("method=fedmho_md", "clients=half_cvae", "partition.clients=4"), tmp_path / "run")
+    assert [client["kind"] for client in summary["clients"]] == ["classifier"] * 2 + ["cvae"] * 2
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "store" / "clients").glob("*/manifest.json")]
+    decoders = [manifest for manifest in manifests if manifest["inputs"].get("kind") == "cvae"]
+    assert len(decoders) == 2
+    counts = torch.tensor([manifest["facts"]["label_counts"] for manifest in decoders])
+    assert sorted(counts.sum(dim=1).tolist()) == sorted(summary["partition"]["sizes"][2:])
+    assert all(set(manifest["facts"]) == {"losses", "label_counts"} for manifest in decoders)
+    for path in (tmp_path / "store" / "clients").glob("*/manifest.json"):
+        if json.loads(path.read_text())["inputs"].get("kind") == "cvae":
+            names = load_file(path.with_name("tensors.safetensors")).keys()
+            assert names
+            assert not any("encoder" in name for name in names)
+            assert {name.split(".")[0] for name in names} == {"layers"}  # the decoder's only part with weights
+
+
+def test_a_run_without_any_classifier(tiny, tmp_path):
+    summary = run(tiny("method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae"), tmp_path / "run")
+    assert {client["accuracy"] for client in summary["clients"]} == {None}
+    assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}}
+    assert len(summary["rounds"]) == 3

@@ -5,7 +5,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import architecture, client_models, server_model
+from oneshot_fl.config import architecture, client_models, kinds, server_model
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -49,6 +49,11 @@ def _complaint(*overrides: str) -> str:
         ("partition.alpha=.nan", ["partition.alpha", "number"]),
         ("partition.clients=0", ["partition.clients=0", "at least 1"]),
         ("partition.clients=2.5", ["partition.clients=2.5", "whole number"]),
+        ("++cvae.latent=0", ["cvae.latent=0", "at least 1"]),
+        ("++cvae.hidden=0", ["cvae.hidden=0", "at least 1"]),
+        ("++cvae.channels=[8,0]", ["cvae.channels=[8, 0]", "a list of whole numbers"]),
+        ("++cvae.channels=[]", ["cvae.channels=[]", "a list of whole numbers"]),
+        ("++cvae.label_in_encoder=1", ["cvae.label_in_encoder=1", "true or false"]),
         ("clients.epochs=-1", ["clients.epochs=-1", "at least 0"]),
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
         ("clients.sam=0", ["clients.sam=0", "above 0, or null"]),
@@ -142,3 +147,40 @@ def test_a_papers_model_takes_another_data_set():
     cfg = compose_config("model=fedhydra", "+model.of.digits=cnn2_plain")
     check(cfg)
     assert client_models(cfg)[4].name == "cnn2_plain"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("clients=default", ["classifier"] * 5),
+        ("clients=half_cvae", ["classifier", "classifier", "cvae", "cvae", "cvae"]),  # 2.5 rounds to 2
+        ("clients.kinds={classifier: 3, cvae: 2}", ["classifier"] * 3 + ["cvae"] * 2),
+        ("clients.kinds=[cvae,classifier]", ["cvae", "classifier", "cvae", "classifier", "cvae"]),
+    ],
+)
+def test_kinds_are_shares_in_blocks_or_a_list_dealt_in_turn(override, expected):
+    assert kinds(compose_config(override)) == expected
+
+
+@pytest.mark.parametrize("given", ["[]", "[tree]", "{classifier: 0}", "{tree: 1}", "{cvae: -1, classifier: 2}", "cvae"])
+def test_other_kinds_are_refused(given):
+    with pytest.raises(OneshotError, match=r"^clients\.kinds=.*must be a list of classifier and cvae"):
+        kinds(compose_config(f"clients.kinds={given}"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=half_cvae"),
+        (["method=dense", "clients=all_cvae"], r"^method=dense: needs clients that upload classifiers"),
+        (["method=fedavg", "clients=all_cvae"], r"^method=fedavg: needs clients that upload classifiers"),
+        (
+            ["method=fedmho", "clients=half_cvae", "communication_rounds=2"],
+            r"^communication_rounds=2: clients with a VAE",
+        ),
+        (["method=fedmho", "clients=half_cvae", "method.pool.nearest=0"], r"^method\.pool\.nearest=0: must be"),
+    ],
+)
+def test_methods_and_kinds_of_clients_must_fit(overrides, line):
+    with pytest.raises(OneshotError, match=line):
+        check(compose_config(*overrides))

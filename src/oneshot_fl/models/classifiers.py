@@ -1,5 +1,7 @@
 """Classifiers built from a `DataSpec`: images `[b, C, H, W]` -> logits `[b, c]`, for any side from 8 pixels up."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -108,6 +110,47 @@ def vgg9(spec: DataSpec) -> nn.Module:
         nn.ReLU(inplace=True),
         nn.Dropout(0.5),
         nn.Linear(4096, spec.classes),
+    )
+
+
+def fedmho_cnn(spec: DataSpec) -> nn.Module:
+    """FedMHO's small "CNN" (Table 1): 8,490 parameters on MNIST, 298,927 on EMNIST, 117,930 on SVHN.
+
+    Colour images get SVHN's layers, grey ones of more than 10 classes EMNIST's, other grey ones MNIST's. Its code has a
+    softmax behind MNIST's, which the cross-entropy then takes a second time; ours gives logits. Images below 16 pixels
+    get padded 5x5 convolutions, which would otherwise leave nothing to pool.
+    """
+    if spec.channels == 1 and spec.classes <= 10:
+        padding = 0 if spec.size >= 16 else 2
+        layers = [
+            *_block(1, 10, kernel=5, padding=padding, norm=False, pool=True),
+            *_block(10, 20, kernel=5, padding=padding, norm=False, pool=True),
+        ]
+    else:
+        widths = [spec.channels, 16, 32, 64, 128, *([128] if spec.channels == 1 else [])]
+        layers = [
+            layer
+            for depth, (inputs, outputs) in enumerate(pairwise(widths))
+            for layer in _block(inputs, outputs, kernel=3, padding=1, norm=False, pool=depth < 3)
+        ]
+    return _with_head(nn.Sequential(*layers, nn.Flatten()), spec)
+
+
+def fedcvae_cnn(spec: DataSpec) -> nn.Module:
+    """FEDCVAE's classifier, linear between its convolutions: 876,938 parameters at grey and 10 classes.
+
+    It is made for 32x32; other sizes are resized to that first, as FEDCVAE does with MNIST.
+    """
+    return nn.Sequential(
+        Resize(32),
+        nn.Conv2d(spec.channels, 32, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1600, 512),
+        nn.ReLU(inplace=True),
+        nn.Linear(512, spec.classes),
     )
 
 

@@ -48,6 +48,14 @@ class Fixed(nn.Module):
         """Nothing to learn."""
 
 
+class NoTeacher(Fixed):
+    """For a student that learns from labels alone: no client is asked, and the pool keeps nothing."""
+
+    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+        """`[b, 0]`"""
+        return P.new_empty(len(y), 0)
+
+
 class LogitAverage(Fixed):
     """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
 

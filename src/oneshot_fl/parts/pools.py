@@ -23,12 +23,13 @@ class Pool:
 
     The clients are asked once, when a batch enters: a fixed ensemble keeps its logits, one that learns all clients'.
     `rounds=1` gives one student step a round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
-    round's images stay and no others are made.
+    round's images stay and no others are made. With `nearest` below 1 only that share of every class enters, those
+    nearest to the mean image of the class: one-cluster k-means (FedMHO, Sec. 4.4, R_th).
     """
 
-    def __init__(self, *, rounds: int | None, refill: bool = True) -> None:
+    def __init__(self, *, rounds: int | None, refill: bool = True, nearest: float = 1.0) -> None:
         self.entries: deque[Entry] = deque(maxlen=rounds)
-        self.refill = refill
+        self.refill, self.nearest = refill, nearest
         self.added = 0
         """Batches that ever entered."""
 
@@ -39,7 +40,7 @@ class Pool:
 
     def add(self, entry: Entry) -> None:
         """Take in a round's batch; the oldest leaves where the pool is full."""
-        self.entries.append(entry)
+        self.entries.append(entry if self.nearest == 1 else _nearest(entry, self.nearest))
         self.added += 1
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
@@ -48,3 +49,16 @@ class Pool:
         for batch in index_batches(len(y), batch_size, rng):
             index = batch.to(y.device)
             yield Entry(x[index], y[index], kept[index])
+
+
+def _nearest(entry: Entry, share: float) -> Entry:
+    """The share of every class (rounded down, at least one) with the smallest Euclidean distance to its mean."""
+    chosen = []
+    for label in entry.y.unique():
+        members = (entry.y == label).nonzero().flatten()
+        pixels = entry.x[members].flatten(1)
+        distances = (pixels - pixels.mean(dim=0)).norm(dim=1)
+        count = max(1, int(share * len(members)))
+        chosen.append(members[distances.argsort(stable=True)[:count]].sort().values)
+    index = torch.cat(chosen)
+    return Entry(entry.x[index], entry.y[index], entry.kept[index])

@@ -111,3 +111,15 @@ class Distillation:
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
         return kl_divergence(view.teacher, view.student, self.temperature).mean()
+
+
+@dataclass(frozen=True)
+class LabelCrossEntropy:
+    """CE(student, y): the student should see the label that the image was drawn for (FedMHO Eq. 5; FEDCVAE)."""
+
+    weight: float
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        return F.cross_entropy(view.student, view.y)

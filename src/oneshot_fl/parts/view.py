@@ -24,9 +24,11 @@ class View:
         ensemble: Combine,
         needs: frozenset[str] = frozenset(),
         teacher: Tensor | None = None,
+        start: ClientBank | None = None,
     ) -> None:
         self.x, self.y = x, y
         self._student, self._bank, self._ensemble, self._needs = student, bank, ensemble, needs
+        self._start = start
         if teacher is not None:
             self.teacher = teacher
 
@@ -44,6 +46,12 @@ class View:
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
         return self._student(self.x)
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Logits `[b, c]` of the student as it began; a term that reads them declares `start`."""
+        assert self._start is not None, "the term did not declare that it needs `start`"
+        return self._start(self.x).logits[0]
 
     @property
     def features(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Phase 1, local training: one LightningModule a client, one artifact a client."""
+"""Phase 1, local training: one LightningModule a client, one artifact a client, which is all that it uploads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.artifacts import Artifact, fingerprint, load_model
+from oneshot_fl.config import Kind
 from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.models.cost import multiply_accumulates
+from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
 from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
@@ -28,11 +31,12 @@ before an option existed are still found."""
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """One client before training: the name and settings of its model, and how to build it."""
+    """One client before training: the name and settings of its model, how to build it, and what kind it is."""
 
     name: str
     model_settings: Mapping[str, Any]
     build: Callable[[], nn.Module]
+    kind: Kind = "classifier"
 
     def initial_model(self, seed: int) -> nn.Module:
         """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks."""
@@ -43,6 +47,19 @@ class ClientPlan:
         """A server model with weights of its own, which no client began at."""
         with seeded(seed, "student weights", self.name):
             return self.build()
+
+    def upload(self, model: Any) -> nn.Module:
+        """The part of a trained model that leaves the client: a classifier whole, of a VAE only the decoder."""
+        return model if self.kind == "classifier" else model.decoder
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one kind of client trains."""
+
+    settings: Mapping[str, Any]
+    """`epochs`, `batch_size`, `seed`, the options of `OFF` that are on, and whatever else the result depends on."""
+    optimizer: OptimizerFactory
 
 
 @dataclass(frozen=True)
@@ -60,10 +77,16 @@ class TrainedClient:
     """One client after its upload."""
 
     model: nn.Module
+    """Its classifier, or the decoder of its VAE."""
     name: str
     key: str
     samples: int
     seconds: float
+    macs: int = 0
+    """Multiply-accumulates of one image's way through what it trains."""
+    kind: Kind = "classifier"
+    label_counts: list[int] | None = None
+    """Samples of every class, which goes with a decoder only."""
 
 
 class ClientModule(LightningModule):
@@ -119,97 +142,137 @@ class SharpnessAwareModule(ClientModule):
         return sharpness_aware(self.model, self.optimizer, rho=self.rho)
 
 
+class AutoencoderModule(ClientModule):
+    """Training of one client's conditional VAE on pixels; the noise comes from the seeded global generator."""
+
+    def __init__(self, model: CVAE, optimizer: OptimizerFactory, *, spec: DataSpec) -> None:
+        super().__init__(model, optimizer)
+        self.vae, self.spec = model, spec
+
+    def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Reconstruction and KL, as a scalar."""
+        x, y = batch
+        noise = torch.randn(len(x), self.vae.latent).to(x.device)
+        return self.vae.loss(self.spec.to_pixels(x), y, noise)
+
+
 def train_clients(
     data: Dataset,
     partition: Partition,
     plans: list[ClientPlan],
     *,
-    settings: Mapping[str, Any],
-    optimizer: OptimizerFactory,
+    trainings: Mapping[Kind, Training],
     context: Context,
     start: Start | None = None,
 ) -> list[TrainedClient]:
     """Train the m clients one after the other; those that are in the store are only loaded.
 
     Args:
-        settings: `epochs`, `batch_size`, `seed`, the options of `OFF` that are on, and whatever else the result depends
-            on; all of it enters the key.
+        trainings: how each kind trains; all its settings enter the key.
         start: the server's model, of the clients' architecture; None for random weights.
     """
-    again: dict[str, str | int] = (
-        {} if start is None else {"start": start.key, "communication_round": start.communication_round}
-    )
-    task = context.progress.task("local training", len(plans) * settings["epochs"], "client epochs")
-    settings, trained = {**OFF, **settings}, []
+    epochs = [trainings[plan.kind].settings["epochs"] for plan in plans]
+    task = context.progress.task("local training", sum(epochs), "client epochs")
+    trained = []
     for k, plan in enumerate(plans):
-        index = torch.from_numpy(partition.indices[k])
-        inputs = {
-            "revision": REVISION,
-            "data": data.fingerprint,
-            "samples": fingerprint(index.tolist()),
-            "model": dict(plan.model_settings),
-            "settings": _without_what_is_off(settings),
-            "client": k,
-            **again,
-        }
-
-        def train(_work: Any, k: int = k, plan: ClientPlan = plan, index: Tensor = index) -> Artifact:
-            module = _module(_initial_model(plan, settings["seed"], start), optimizer, settings)
-            advance = EpochEnd(lambda _: task.advance(f"client {k + 1} of {len(plans)}"))
-            draws = (k, *again.values())
-            _fit(module, _batches(data, index, settings, draws), settings, draws, advance, context)
-            return Artifact(module.model.state_dict(), {"losses": module.epoch_losses})
-
-        artifact = context.store.get_or_make("clients", inputs, train)
-        source = f"client {k} ({context.store.root}/clients/{artifact.key})"
-        model = load_model(plan.build(), artifact.tensors, source)
-        trained.append(TrainedClient(model, plan.name, artifact.key, len(index), artifact.seconds))
-        for epoch, loss in enumerate(artifact.facts["losses"]):
-            context.log.log({f"clients/{k:02d}/loss": loss}, epoch)
-        task.reach((k + 1) * settings["epochs"])
+        client = _LocalClient(k, plan, trainings[plan.kind], torch.from_numpy(partition.indices[k]), start)
+        advance = EpochEnd(lambda _, k=k: task.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
+        trained.append(client.train(data, advance, context))
+        task.reach(sum(epochs[: k + 1]))
     task.finish()
     return trained
 
 
-def _without_what_is_off(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in OFF or value != OFF[name]}
+@dataclass(frozen=True)
+class _LocalClient:
+    """One client with its own samples, before it has uploaded anything."""
+
+    number: int
+    plan: ClientPlan
+    training: Training
+    index: Tensor
+    """Its samples in the training set."""
+    start: Start | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**OFF, **self.training.settings}
+
+    @property
+    def draws(self) -> tuple[str | int, ...]:
+        """What its random draws depend on besides the seed."""
+        return (self.number, *self._again.values())
+
+    @property
+    def _again(self) -> dict[str, str | int]:
+        if self.start is None:
+            return {}
+        return {"start": self.start.key, "communication_round": self.start.communication_round}
+
+    def train(self, data: Dataset, advance: EpochEnd, context: Context) -> TrainedClient:
+        """Train or load; what is stored is what is uploaded."""
+        artifact = context.store.get_or_make("clients", self._inputs(data), lambda _: self._fit(data, advance, context))
+        source = f"client {self.number} ({context.store.root}/clients/{artifact.key})"
+        whole = self.plan.build()
+        macs = multiply_accumulates(whole, *_one_image(data.spec, whole))
+        model = load_model(self.plan.upload(whole), artifact.tensors, source)
+        for epoch, loss in enumerate(artifact.facts["losses"]):
+            context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
+        counts = artifact.facts.get("label_counts")
+        plan = self.plan
+        return TrainedClient(model, plan.name, artifact.key, len(self.index), artifact.seconds, macs, plan.kind, counts)
+
+    def _inputs(self, data: Dataset) -> dict[str, Any]:
+        options = {name: value for name, value in self.settings.items() if name not in OFF or value != OFF[name]}
+        return {
+            "revision": REVISION,
+            "data": data.fingerprint,
+            "samples": fingerprint(self.index.tolist()),
+            "model": dict(self.plan.model_settings),
+            "settings": options,
+            "client": self.number,
+            **({} if self.plan.kind == "classifier" else {"kind": self.plan.kind}),
+            **self._again,
+        }
+
+    def _fit(self, data: Dataset, advance: EpochEnd, context: Context) -> Artifact:
+        module = self._module(data.spec)
+        if self.settings["epochs"] > 0:
+            trainer = make_trainer(context.trainer, epochs=self.settings["epochs"], callbacks=[advance])
+            with seeded(self.settings["seed"], "client training", *self.draws):
+                trainer.fit(module, train_dataloaders=self._batches(data))
+        facts: dict[str, Any] = {"losses": module.epoch_losses}
+        if self.plan.kind == "cvae":
+            labels = data.train_labels[self.index.to(data.train_labels.device)]
+            facts["label_counts"] = labels.bincount(minlength=data.spec.classes).tolist()
+        return Artifact(self.plan.upload(module.model).state_dict(), facts)
+
+    def _module(self, spec: DataSpec) -> ClientModule:
+        model: Any = self.plan.initial_model(self.settings["seed"])
+        if self.start is not None:
+            model.load_state_dict(self.start.model.state_dict())
+        if self.plan.kind == "cvae":
+            return AutoencoderModule(model, self.training.optimizer, spec=spec)
+        if self.settings["sam"] is None:
+            return ClientModule(model, self.training.optimizer)
+        return SharpnessAwareModule(model, self.training.optimizer, rho=self.settings["sam"])
+
+    def _batches(self, data: Dataset) -> ImageBatches:
+        index = self.index.to(data.train_labels.device)
+        rng = torch_generator(self.settings["seed"], "client batches", *self.draws)
+        return ImageBatches(
+            data.train_images[index],
+            data.train_labels[index],
+            spec=data.spec,
+            batch_size=self.settings["batch_size"],
+            rng=rng,
+            augment=partial(augment, name=self.settings["augmentation"], rng=rng),
+        )
 
 
-def _initial_model(plan: ClientPlan, seed: int, start: Start | None) -> nn.Module:
-    model = plan.initial_model(seed)
-    if start is not None:
-        model.load_state_dict(start.model.state_dict())
-    return model
-
-
-def _module(model: nn.Module, optimizer: OptimizerFactory, settings: Mapping[str, Any]) -> ClientModule:
-    rho = settings["sam"]
-    return ClientModule(model, optimizer) if rho is None else SharpnessAwareModule(model, optimizer, rho=rho)
-
-
-def _batches(data: Dataset, index: Tensor, settings: Mapping[str, Any], draws: tuple[str | int, ...]) -> ImageBatches:
-    index = index.to(data.train_labels.device)
-    rng = torch_generator(settings["seed"], "client batches", *draws)
-    return ImageBatches(
-        data.train_images[index],
-        data.train_labels[index],
-        spec=data.spec,
-        batch_size=settings["batch_size"],
-        rng=rng,
-        augment=partial(augment, name=settings["augmentation"], rng=rng),
-    )
-
-
-def _fit(
-    module: ClientModule,
-    batches: ImageBatches,
-    settings: Mapping[str, Any],
-    draws: tuple[str | int, ...],
-    advance: EpochEnd,
-    context: Context,
-) -> None:
-    if settings["epochs"] == 0:
-        return
-    trainer = make_trainer(context.trainer, epochs=settings["epochs"], callbacks=[advance])
-    with seeded(settings["seed"], "client training", *draws):
-        trainer.fit(module, train_dataloaders=batches)
+def _one_image(spec: DataSpec, model: nn.Module) -> tuple[Tensor, ...]:
+    """What one image's way through a classifier, or through a VAE and back, takes as its inputs."""
+    image = torch.zeros(1, spec.channels, spec.size, spec.size)
+    if not isinstance(model, CVAE):
+        return (image,)
+    return image, torch.zeros(1, dtype=torch.long), torch.zeros(1, model.latent)

@@ -12,6 +12,7 @@ One Lightning epoch is one round, so the round is the axis of everything that is
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from oneshot_fl.artifacts import Artifact, load_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.parts.ensembles import Ensemble
+from oneshot_fl.parts.ensembles import Ensemble, NoTeacher
 from oneshot_fl.parts.perturb import Perturb
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.sources import Source
@@ -87,6 +88,7 @@ class DistillModule(LightningModule):
         self.student, self.bank = student, bank
         self.ensemble, self.source, self.pool, self.perturb = loop.ensemble, loop.source, loop.pool, loop.perturb
         self.objectives = {"generator": loop.objective, "student": loop.student}
+        self.start = ClientBank([deepcopy(student)]) if "start" in loop.student.needs else None
         self.settings, self.factories, self.schedule = settings, loop.optimizers, loop.schedule
         self.rng = torch_generator(settings["seed"], "distill")
         self.source.begin(self.rng)
@@ -129,6 +131,8 @@ class DistillModule(LightningModule):
     @torch.no_grad()
     def _entry(self, x: Tensor, y: Tensor | None) -> Entry:
         """Images with what the ensemble keeps of its answers; where no label is known, the clients' joint guess."""
+        if isinstance(self.ensemble, NoTeacher) and y is not None:
+            return Entry(x, y, self.ensemble.keep(x, y))
         size = self.settings["batch_size"]
         answers = [self.bank(part).logits for part in x.split(size)]
         if y is None:
@@ -154,6 +158,7 @@ class DistillModule(LightningModule):
             ensemble=self.ensemble,
             needs=objective.needs,
             teacher=teacher,
+            start=self.start,
         )
         total, values = objective(view)
         self._terms[who].append(values)

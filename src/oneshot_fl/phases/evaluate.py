@@ -39,12 +39,14 @@ class EvaluateModule(LightningModule):
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count the right answers of everybody on images `[b, C, H, W]`."""
         x, y = batch
-        logits = self.bank(x).logits
-        scores = {f"client {k}": logits[k] for k in range(len(logits))}
-        scores |= {name: label_free(ensemble, logits) for name, ensemble in self.ensembles.items()}
-        scores["server"] = self.server(x)
+        scores = {"server": self.server(x), **(self._of_clients(x) if self.bank.models else {})}
         for name, score in scores.items():
             self._accuracy(name).update(score, y)
+
+    def _of_clients(self, x: Tensor) -> dict[str, Tensor]:
+        logits = self.bank(x).logits
+        alone = {f"client {k}": logits[k] for k in range(len(logits))}
+        return alone | {name: label_free(ensemble, logits) for name, ensemble in self.ensembles.items()}
 
     def _accuracy(self, name: str) -> MulticlassAccuracy:
         return cast(MulticlassAccuracy, self.accuracies[name])

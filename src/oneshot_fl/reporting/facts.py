@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oneshot_fl.config import changed, client_models, plain, server_model
+from oneshot_fl.config import changed, client_nodes, plain, server_model
 from oneshot_fl.files import write_atomically
 
 SCHEMA = 1
@@ -21,7 +21,7 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
     `changed` holds the method's keys whose values differ from what `method=NAME` alone gives.
     """
-    models = [*client_models(cfg), server_model(cfg)]
+    models = [*client_nodes(cfg), server_model(cfg)]
     return {
         "schema": SCHEMA,
         "study": cfg.study,

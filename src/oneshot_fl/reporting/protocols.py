@@ -84,7 +84,8 @@ def _references(done: list[Run]) -> dict[str, dict[int, float]]:
         f"ensemble: {name}": _by_seed([run for run in done if name in _reported(run)], _ensemble(name))
         for name in names
     }
-    return rows | ({"clients, mean": _by_seed(done, _mean_client)} if done else {})
+    tested = [run for run in done if _tested(run.summary)]
+    return rows | ({"clients, mean": _by_seed(tested, _mean_client)} if tested else {})
 
 
 def _reported(run: Run) -> list[str]:
@@ -96,7 +97,14 @@ def _ensemble(name: str) -> Callable[[dict[str, Any]], float]:
 
 
 def _mean_client(summary: dict[str, Any]) -> float:
-    return sum(client["accuracy"] for client in summary["clients"]) / len(summary["clients"])
+    accuracies = _tested(summary)
+    return sum(accuracies) / len(accuracies)
+
+
+def _tested(summary: dict[str, Any] | None) -> list[float]:
+    """Accuracies of the clients that upload a classifier."""
+    clients = summary["clients"] if summary else []
+    return [client["accuracy"] for client in clients if client["accuracy"] is not None]
 
 
 def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:

@@ -17,7 +17,7 @@ from torch import nn
 
 import oneshot_fl
 from oneshot_fl.artifacts import fingerprint, save_tensors
-from oneshot_fl.config import client_models, plain, server_model
+from oneshot_fl.config import client_nodes, plain, server_model
 from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.reporting.facts import facts, settings
@@ -35,7 +35,7 @@ def summarise(
     """
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
-    used = cfg.method.ensemble.name if "ensemble" in cfg.method else "uniform"
+    used = cfg.method.ensemble.name if cfg.method.get("ensemble") else "uniform"
     server_name = cfg.server_model or outcome.clients[0].name
     return {
         **facts(cfg),
@@ -49,15 +49,7 @@ def summarise(
         "proxy": proxy,
         "variant": fingerprint([plain(cfg.method), proxy["name"] if proxy else None]),
         "protocol": protocol(cfg, outcome.data.fingerprint),
-        "clients": [
-            {
-                "accuracy": accuracy,
-                "model": client.name,
-                "samples": client.samples,
-                "upload_bytes": upload_bytes(client.model),
-            }
-            for client, accuracy in zip(outcome.clients, accuracies.clients, strict=True)
-        ],
+        "clients": _clients(outcome),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
         "server": {**_server_accuracies(outcome), "model": server_name},
         "communication": [
@@ -75,9 +67,26 @@ def summarise(
     }
 
 
+def _clients(outcome: Outcome) -> list[dict[str, Any]]:
+    """One entry a client; one that uploads a decoder has no accuracy."""
+    accuracies = iter(outcome.accuracies.clients)
+    return [
+        {
+            "kind": client.kind,
+            "accuracy": next(accuracies) if client.kind == "classifier" else None,
+            "model": client.name,
+            "samples": client.samples,
+            "upload_bytes": upload_bytes(client.model),
+            "macs": client.macs,
+        }
+        for client in outcome.clients
+    ]
+
+
 def _seconds(outcomes: list[Outcome], run: float) -> dict[str, float]:
     return {
         "clients": sum(client.seconds for each in outcomes for client in each.clients),
+        **{f"client_{k:02d}": client.seconds for k, client in enumerate(outcomes[-1].clients)},
         "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
         "distill": sum(each.server.seconds for each in outcomes),
         "run": run,
@@ -96,7 +105,7 @@ def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
     groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
-    models = [plain(model) for model in (*client_models(cfg), server_model(cfg))]  # however they were chosen
+    models = [plain(model) for model in (*client_nodes(cfg), server_model(cfg))]  # however they were chosen
     return fingerprint([data_fingerprint, common, models, cfg.communication_rounds])
 
 
@@ -117,7 +126,8 @@ def write_results(folder: Path, cfg: DictConfig, summary: Mapping[str, Any], ser
 
 def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     """The accuracies at the end of a run, named for the run log."""
-    metrics = {f"evaluate/client_{k:02d}": client["accuracy"] for k, client in enumerate(summary["clients"])}
+    tested = [(k, client["accuracy"]) for k, client in enumerate(summary["clients"]) if client["accuracy"] is not None]
+    metrics = {f"evaluate/client_{k:02d}": accuracy for k, accuracy in tested}
     metrics |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
     return metrics | {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
 
@@ -127,10 +137,12 @@ def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path
     title = f"{summary['method']} on {summary['data']}, {summary['partition']['name']}, seed {summary['seed']}"
     table = Table("who", "model", "samples", "test accuracy", title=f"{title} (budget {summary['budget']})")
     for k, client in enumerate(summary["clients"]):
-        table.add_row(f"client {k}", client["model"], str(client["samples"]), f"{client['accuracy']:.2%}")
+        accuracy = "decoder only" if client["accuracy"] is None else f"{client['accuracy']:.2%}"
+        table.add_row(f"client {k}", client["model"], str(client["samples"]), accuracy)
     table.add_section()
-    for name, accuracy in summary["ensemble"]["rows"].items():
-        table.add_row(f"ensemble: {name}", f"{len(summary['clients'])} models", "", f"{accuracy:.2%}")
+    voices = sum(client["accuracy"] is not None for client in summary["clients"])
+    for name, value in summary["ensemble"]["rows"].items():
+        table.add_row(f"ensemble: {name}", f"{voices} models", "", f"{value:.2%}")
     table.add_section()
     server = summary["server"]
     table.add_row("server, last round", server["model"], "", f"{server['accuracy_last']:.2%}", style="bold")

@@ -5,7 +5,17 @@ import torch
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.classifiers import cnn1, cnn2, cnn2_torch, cnn3, lenet5, upload_bytes, vgg9
+from oneshot_fl.models.classifiers import (
+    cnn1,
+    cnn2,
+    cnn2_torch,
+    cnn3,
+    fedcvae_cnn,
+    fedmho_cnn,
+    lenet5,
+    upload_bytes,
+    vgg9,
+)
 from oneshot_fl.models.zoo import from_torchvision, resnet, vgg11
 
 GREY28 = DataSpec(1, 28, 10, (0.5,), (0.5,))
@@ -27,6 +37,10 @@ def _parameters(model: nn.Module) -> int:
         (cnn2_torch(RGB32), 62_006),
         (vgg9(GREY28), 69_166_346),
         (resnet(RGB32, depth=18), 11_173_962),
+        (fedmho_cnn(GREY28), 8_490),
+        (fedmho_cnn(DataSpec(1, 28, 47, (0.5,), (0.5,))), 298_927),
+        (fedmho_cnn(RGB32), 117_930),
+        (fedcvae_cnn(GREY28), 876_938),
     ],
 )
 def test_parameter_counts(model, expected):
@@ -44,6 +58,11 @@ def test_building_leaves_batch_norm_untouched_and_the_model_in_training_mode():
     norm = next(module for module in model if isinstance(module, nn.BatchNorm2d))
     assert norm.num_batches_tracked == 0
     assert norm.running_mean.abs().sum() == 0
+
+
+def test_fedmhos_cnn_gives_logits():
+    # a softmax as in its code would make every row sum to 1
+    assert (fedmho_cnn(GREY28)(torch.rand(2, 1, 28, 28)).sum(1) - 1).abs().min() > 0.01
 
 
 def test_upload_bytes_counts_parameters_and_buffers():

@@ -36,3 +36,15 @@ def test_a_pool_without_refill_is_closed_by_its_first_batch():
         pool.add(_entry(1.0))
     assert fixed.closed
     assert not growing.closed
+
+
+def test_only_what_is_near_its_classs_mean_enters():
+    # class 0: 0, 1, 2, 3, 14 (mean 4): the nearest three of five are 3 (1 away), 2, 1; class 1: one alone stays
+    values = torch.tensor([0.0, 1.0, 2.0, 3.0, 14.0, 7.0])
+    labels = torch.tensor([0, 0, 0, 0, 0, 1])
+    pool = Pool(rounds=1, refill=False, nearest=0.6)
+    pool.add(Entry(values.view(-1, 1, 1, 1), labels, values.view(-1, 1)))
+    (entry,) = pool.entries
+    assert entry.x.flatten().tolist() == [1.0, 2.0, 3.0, 7.0]
+    assert entry.y.tolist() == [0, 0, 0, 1]
+    assert torch.equal(entry.kept.flatten(), entry.x.flatten())

@@ -8,7 +8,7 @@ from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.zoo import resnet
-from oneshot_fl.phases.clients import ClientPlan, train_clients
+from oneshot_fl.phases.clients import ClientPlan, Training, train_clients
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
@@ -35,8 +35,7 @@ def _train(data, context, indices, build=cnn2, **settings):
         data,
         partition,
         plans,
-        settings={"epochs": 3, "batch_size": 16, "seed": 0} | settings,
-        optimizer=SGD,
+        trainings={"classifier": Training({"epochs": 3, "batch_size": 16, "seed": 0} | settings, SGD)},
         context=context,
     )
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.data.partition import Partition
-from oneshot_fl.phases.clients import ClientPlan, train_clients
+from oneshot_fl.phases.clients import ClientPlan, Training, train_clients
 from oneshot_fl.phases.sam import running_statistics_kept
 
 LN3 = log(3)
@@ -33,12 +33,12 @@ def _train(context, build, images, *, epochs, momentum=0.0, lr=1.0, sam=LN3):
     data = make_dataset(name="x", train=split, test=split, class_names=("a", "b"), mean=[0.0], std=[1.0])
     logged = []
     context.log.log = lambda metrics, step: logged.append(metrics["clients/00/loss"])
+    settings = {"epochs": epochs, "batch_size": 4, "seed": 0, "sam": sam}
     (client,) = train_clients(
         data,
         Partition("all", [torch.arange(len(images)).numpy()]),
         [ClientPlan(build.__name__, {}, build)],
-        settings={"epochs": epochs, "batch_size": 4, "seed": 0, "sam": sam},
-        optimizer=partial(torch.optim.SGD, lr=lr, momentum=momentum),
+        trainings={"classifier": Training(settings, partial(torch.optim.SGD, lr=lr, momentum=momentum))},
         context=context,
     )
     return client.model, logged

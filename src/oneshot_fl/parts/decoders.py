@@ -1,0 +1,96 @@
+"""Images drawn from the clients' own decoders (FedMHO, FEDCVAE)."""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.parts.sources import Minimise, Score
+from oneshot_fl.parts.uploads import Decoder
+
+Split = Literal["label_distribution", "squared_counts", "categorical"]
+
+
+def shares_by_label(counts: Tensor, samples: int) -> Tensor:
+    """FedMHO's paper (Sec. 4.2.2): every decoder draws its own share of `samples` by its own label distribution.
+
+    Counts `[k, c]` -> numbers of images `[k, c]`, proportional to the counts and rounded down.
+    """
+    return counts * samples // counts.sum()
+
+
+def shares_by_squares(counts: Tensor, samples: int) -> Tensor:
+    """FedMHO's code: every class has the same budget, which decoders share by the squares of their counts.
+
+    A class that no decoder has seen is shared evenly: its images then come from decoders that guess.
+    """
+    squares = counts.double().square()
+    squares[:, squares.sum(dim=0) == 0] = 1
+    return (samples // counts.shape[1] * squares / squares.sum(dim=0)).floor().long()
+
+
+def shares_drawn(counts: Tensor, samples: int, rng: torch.Generator) -> Tensor:
+    """FEDCVAE: decoder k draws `n_k / n` of the images (the last one the rest), labels by its own distribution."""
+    sizes = counts.sum(dim=1) * samples // counts.sum()
+    sizes[-1] += samples - sizes.sum()
+    drawn = [
+        torch.multinomial(own.double(), int(size), replacement=True, generator=rng).bincount(minlength=len(own))
+        for own, size in zip(counts, sizes, strict=True)
+    ]
+    return torch.stack(drawn)
+
+
+def draw_noise(count: int, latent: int, bound: float | None, rng: torch.Generator) -> Tensor:
+    """N(0, 1) `[count, latent]`, with a `bound` cut off there on both sides (and not rescaled)."""
+    z = torch.empty(count, latent)
+    if bound is None:
+        return z.normal_(generator=rng)
+    return nn.init.trunc_normal_(z, a=-bound, b=bound, generator=rng)
+
+
+class DecoderSource(nn.Module):
+    """All images at once: every decoder draws its share.
+
+    Args:
+        samples: how many in all, before any filter.
+        split: who draws how many of which class: `label_distribution`, `squared_counts`, `categorical`.
+        bound: of the noise; None for none.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"decoders"})
+    reset = False
+
+    def __init__(
+        self, decoders: list[Decoder], *, spec: DataSpec, samples: int, split: Split, bound: float | None
+    ) -> None:
+        super().__init__()
+        self.decoders, self.spec, self.samples, self.split, self.bound = decoders, spec, samples, split, bound
+
+    def begin(self, rng: torch.Generator) -> None:
+        """Nothing to draw."""
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Images `[n, C, H, W]` as models see them, and the labels `[n]` that they were drawn for."""
+        shares = self._shares(rng)
+        parts = [self._from(decoder, share, rng) for decoder, share in zip(self.decoders, shares, strict=True)]
+        images, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+        return self.spec.normalise(images), labels
+
+    def _shares(self, rng: torch.Generator) -> Tensor:
+        counts = torch.stack([decoder.label_counts for decoder in self.decoders])
+        if self.split == "categorical":
+            return shares_drawn(counts, self.samples, rng)
+        share: Callable[[Tensor, int], Tensor] = (
+            shares_by_label if self.split == "label_distribution" else shares_by_squares
+        )
+        return share(counts, self.samples)
+
+    @torch.no_grad()
+    def _from(self, decoder: Decoder, share: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        model = decoder.module.eval()
+        device = next(model.parameters()).device
+        labels = torch.arange(len(share)).repeat_interleave(share).to(device)
+        noise = draw_noise(len(labels), decoder.latent, self.bound, rng).to(device)
+        return model(noise, labels), labels

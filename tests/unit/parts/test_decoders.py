@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label, shares_by_squares, shares_drawn
+from oneshot_fl.parts.uploads import Decoder
+from oneshot_fl.seeds import torch_generator
+
+COUNTS = torch.tensor([[3, 1, 0], [1, 1, 0]])  # two decoders, three classes; 4 and 2 samples
+
+
+def test_shares_in_proportion_to_the_counts():
+    # 60 images over 6 samples: ten each
+    assert shares_by_label(COUNTS, 60).tolist() == [[30, 10, 0], [10, 10, 0]]
+
+
+def test_shares_by_squares_give_every_class_the_same_budget():
+    # 60 / 3 = 20 a class; class 0 by 9 : 1, class 1 by 1 : 1, class 2 is nobody's
+    assert shares_by_squares(COUNTS, 60).tolist() == [[18, 10, 10], [2, 10, 10]]
+
+
+def test_drawn_shares_have_the_clients_sizes_and_only_their_labels():
+    drawn = shares_drawn(COUNTS, 61, torch_generator(0))
+    assert drawn.sum(dim=1).tolist() == [40, 21]  # floor(4/6 * 61), and the rest
+    assert drawn[:, 2].tolist() == [0, 0]
+    assert abs(drawn[0, 0].item() - 30) < 12
+
+
+def test_noise_is_cut_off_at_its_bound_and_normal_without():
+    free, cut = draw_noise(4000, 2, None, torch_generator(0)), draw_noise(4000, 2, 1.0, torch_generator(0))
+    assert free.abs().max() > 2
+    assert cut.abs().max() <= 1
+    # the variance of N(0, 1) between -1 and 1 is 1 - 2 phi(1) / (2 Phi(1) - 1) = 0.2911
+    assert cut.var() == pytest.approx(0.2911, abs=0.02)
+
+
+class _Paints(nn.Module):
+    """Every pixel is `base` plus a tenth of the label."""
+
+    def __init__(self, base: float) -> None:
+        super().__init__()
+        self.base = nn.Parameter(torch.tensor(base))
+
+    def forward(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        assert z.shape == (len(y), 4)
+        return (self.base + y / 10).view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
+
+
+def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
+    decoders = [Decoder(_Paints(base), 4, counts) for base, counts in zip((0.0, 0.5), COUNTS, strict=True)]
+    source = DecoderSource(decoders, spec=spec, samples=6, split="label_distribution", bound=None)
+    x, y = source.make(None, None, torch_generator(0))
+    assert y.tolist() == [0, 0, 0, 1, 0, 1]
+    pixels = spec.to_pixels(x)[:, 0, 0, 0]
+    torch.testing.assert_close(pixels, torch.tensor([0.0, 0.0, 0.0, 0.1, 0.5, 0.6]))
+    assert not x.requires_grad
