@@ -62,7 +62,7 @@ class Run:
     @property
     def label(self) -> str:
         """The method with what was changed in it, and its proxy images where they are what it distils on."""
-        told = [f"{key}={value}" for key, value in self.changed.items()]
+        told = [_short(key, value) for key, value in self.changed.items()]
         if "ProxySource" in str(self.setting("method.source._target_")):
             told.append(f"proxy={self.proxy}")
         return f"{self.method} ({', '.join(told)})" if told else self.method
@@ -101,6 +101,11 @@ def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:
 
 def _age(folder: Path) -> float:
     return max(path.stat().st_mtime for name in ("summary.json", TRACE) if (path := folder / name).exists())
+
+
+def _short(key: str, value: Any) -> str:
+    """A changed key; a part is told by the name of its class."""
+    return f"{key.removesuffix('._target_')}={str(value).rsplit('.', 1)[-1] if key.endswith('_target_') else value}"
 
 
 FACTS = ("method", "changed", "data", "budget", "study", "seed", "models", "settings")

@@ -73,9 +73,9 @@ def test_what_was_changed_in_a_method_names_its_row(make_run):
         _sheet(
             [
                 make_run(),
-                make_run(changed={"ensemble.scale": 10}),
+                make_run(changed={"ensemble.scale": 10, "init._target_": "oneshot_fl.parts.inits.Average"}),
                 make_run(method="feddf", settings=proxy),
             ]
         )
     )
-    assert list(rows)[:3] == ["feddf (proxy=noise)", "fedhydra", "fedhydra (ensemble.scale=10)"]
+    assert list(rows)[:3] == ["feddf (proxy=noise)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
