@@ -33,15 +33,18 @@ class Given:
     data: Dataset
     partition: Partition
     proxy: Proxy
+    fingerprint: str
+    """Of the whole data set, also of what a proxy has taken away."""
 
 
 def load_data(cfg: DictConfig) -> Given:
     """The data set on the run's device without what a proxy takes away, and its split among the clients."""
     cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
-    data, proxy = _make_proxy(cfg, build(cfg.data, **cached))
+    whole: Dataset = build(cfg.data, **cached)
+    data, proxy = _make_proxy(cfg, whole)
     indices = build(cfg.partition, labels=data.train_labels.numpy(), **_domains(cfg, data))
     device = device_of(plain(cfg.trainer))
-    return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device))
+    return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device), whole.fingerprint)
 
 
 def _make_proxy(cfg: DictConfig, data: Dataset) -> tuple[Dataset, Proxy]:

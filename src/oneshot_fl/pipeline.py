@@ -51,7 +51,8 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
         context = Context(store, plain(cfg.trainer), progress, log)
         outcomes = _communicate(cfg, given, context)
-        summary = summarise(cfg, outcomes, proxy=_proxy_facts(cfg, given), seconds=time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        summary = summarise(cfg, outcomes, data=given.fingerprint, proxy=_proxy_facts(cfg, given), seconds=seconds)
         write_results(folder, cfg, summary, outcomes[-1].server.model)
         pictures = draw_all(folder, outcomes[-1])
         log.log(final_metrics(summary), len(summary["rounds"]))

@@ -25,13 +25,13 @@ from oneshot_fl.reporting.outcome import Outcome
 
 
 def summarise(
-    cfg: DictConfig, outcomes: list[Outcome], *, proxy: Mapping[str, Any] | None, seconds: float
+    cfg: DictConfig, outcomes: list[Outcome], *, data: str, proxy: Mapping[str, Any] | None, seconds: float
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `proxy` tells of the server's own images (None: the method uses none).
+    `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses none).
     """
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
@@ -48,7 +48,7 @@ def summarise(
         },
         "proxy": proxy,
         "variant": fingerprint([plain(cfg.method), proxy["name"] if proxy else None]),
-        "protocol": protocol(cfg, outcome.data.fingerprint),
+        "protocol": protocol(cfg, data),
         "clients": _clients(outcome),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
         "server": {**_server_accuracies(outcome), "model": server_name},
@@ -106,7 +106,8 @@ def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
     models = [plain(model) for model in (*client_nodes(cfg), server_model(cfg))]  # however they were chosen
-    return fingerprint([data_fingerprint, common, models, cfg.communication_rounds])
+    taken = settings(cfg.proxy) if cfg.proxy.name == "holdout" else None
+    return fingerprint([data_fingerprint, common, models, cfg.communication_rounds, taken])
 
 
 def peak_memory_bytes() -> int:

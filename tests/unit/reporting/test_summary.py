@@ -12,6 +12,8 @@ from tests.conftest import compose_config
         ("method.objective.adv.weight=0", True),
         ("store=elsewhere", True),
         ("logger=none", True),
+        ("proxy.samples=7", True),
+        ("proxy=holdout", False),
         ("partition.alpha=0.1", False),
         ("partition=iid", False),
         ("clients.epochs=1", False),
