@@ -31,7 +31,8 @@ def summarise(
 
     `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses none).
+    `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses
+    none).
     """
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
