@@ -146,8 +146,9 @@ def describe(run: Run) -> str:
     told = ", ".join(f"{key}={value}" for key, value in partition.items())
     models = "+".join(dict.fromkeys(run.models["clients"]))
     server = "" if {run.models["server"]} == set(run.models["clients"]) else f", server {run.models['server']}"
+    taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.proxy == "holdout" else ""
     return (
-        f"{run.data}, {run.partition}({told}), {models}{server}, budget {run.budget} "
+        f"{run.data}, {run.partition}({told}){taken}, {models}{server}, budget {run.budget} "
         f"({run.setting('clients.epochs')} local epochs, {run.setting('distill.rounds')} rounds of "
         f"{run.setting('distill.generator_steps')} generator steps)"
     )

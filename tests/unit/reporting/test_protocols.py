@@ -1,6 +1,6 @@
 import pytest
 
-from oneshot_fl.reporting.protocols import by_protocol, protocol_sheet
+from oneshot_fl.reporting.protocols import by_protocol, describe, protocol_sheet
 
 
 def _sheet(runs, **options):
@@ -79,3 +79,12 @@ def test_what_was_changed_in_a_method_names_its_row(make_run):
         )
     )
     assert list(rows)[:3] == ["feddf (proxy=noise)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
+
+
+def test_a_group_is_described_by_what_it_shares(make_run):
+    settings = {"proxy": {"name": "holdout", "fraction": 0.2}}
+    models = {"clients": ["cnn2", "lenet5", "cnn2"], "server": "vgg9"}
+    assert describe(make_run(settings=settings, models=models)) == (
+        "mnist, dirichlet(clients=5, alpha=0.1), 20% held out, cnn2+lenet5, server vgg9, budget paper "
+        "(200 local epochs, 200 rounds of 30 generator steps)"
+    )
