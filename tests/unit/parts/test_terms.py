@@ -14,6 +14,7 @@ from oneshot_fl.parts.terms import (
     BatchNormStatistics,
     CrossEntropy,
     Distillation,
+    LabelCrossEntropy,
     Objective,
     kl_divergence,
 )
@@ -38,6 +39,10 @@ KL_AT_1 = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
 
 def test_eq_13_cross_entropy_of_the_ensemble():
     assert_close(CrossEntropy(1.0)(_View()), torch.tensor(math.log(4 / 3)))
+
+
+def test_fedmho_eq_5_cross_entropy_of_the_student():
+    assert_close(LabelCrossEntropy(1.0)(_View()), torch.tensor(math.log(2.0)))
 
 
 def test_eqs_15_and_17_kl_is_from_teacher_to_student():

@@ -7,6 +7,7 @@ import torch
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.zoo import resnet
 from oneshot_fl.phases.clients import ClientPlan, Training, train_clients
 
@@ -96,3 +97,24 @@ def test_augmentation_changes_what_is_learned(data, context):
         for name in ("none", "crop")
     )
     assert not torch.equal(plain, augmented)
+
+
+def test_a_vae_learns_and_its_client_uploads_decoder_and_label_counts(data, context):
+    logged = []
+    context.log.log = lambda metrics, step: logged.append(metrics["clients/00/loss"])
+    plan = ClientPlan("mlp", {"latent": 2}, partial(mlp, data.spec, latent=2, hidden=16), kind="cvae")
+    adam = partial(torch.optim.Adam, lr=0.01)
+    (client,) = train_clients(
+        data,
+        Partition("given", [np.arange(0, 44)]),
+        [plan],
+        trainings={"cvae": Training({"epochs": 8, "batch_size": 16, "seed": 0}, adam)},
+        context=context,
+    )
+    assert logged[-1] < logged[0]
+    assert client.label_counts == [15, 15, 14]  # labels 0, 1, 2 in turn
+    assert client.kind == "cvae"
+    images = client.model(torch.zeros(2, 2), torch.tensor([0, 2]))
+    assert images.shape == (2, 1, 8, 8)
+    assert images.min() >= 0
+    assert images[1].mean() > images[0].mean()  # class 2 is brighter
