@@ -141,18 +141,14 @@ def _columns(cells: list[Published], found: dict[Published, list[Run]]) -> list[
     """The table's methods; one that distils on proxy images once for every kind of them."""
     columns = []
     for method in dict.fromkeys(cell.method for cell in cells):
-        proxies = sorted({_proxy(run) for cell, runs in found.items() if cell.method == method for run in runs} - {""})
+        proxies = sorted({run.proxy for cell, runs in found.items() if cell.method == method for run in runs} - {""})
         columns += [f"{method} ({proxy})" for proxy in proxies] or [method]
     return columns
 
 
-def _proxy(run: Run) -> str:
-    return run.proxy if run.method == "feddf" else ""
-
-
 def _cell(printed: Published, column: str, runs: list[Run], which: str) -> Cell:
     proxy = column.removeprefix(printed.method).strip(" ()")
-    own = [run for run in runs if not proxy or _proxy(run) == proxy]
+    own = [run for run in runs if not proxy or run.proxy == proxy]
     by_seed = {run.seed: value for run in own if (value := measured(printed, run, which=which)) is not None}
     return Cell(printed, own, estimate(list(by_seed.values())) if by_seed else None)
 
@@ -209,7 +205,7 @@ def _record(cell: Cell, protocol: Protocol) -> dict[str, Any]:
     ours = cell.ours
     return {
         **{name: getattr(printed, name) for name in ("paper", "method", *AXES)},
-        "proxy": ",".join(sorted({_proxy(run) for run in cell.runs} - {""})),
+        "proxy": ",".join(sorted({run.proxy for run in cell.runs} - {""})),
         "paper_percent": printed.value,
         "paper_std": printed.std,
         "doubtful": printed.doubtful,

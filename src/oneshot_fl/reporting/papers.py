@@ -167,7 +167,7 @@ def deviations(cell: Published, run: Run) -> tuple[str, ...]:
     told = [
         f"{key}={run.setting(key)} instead of {value}" for key, value in wanted.items() if run.setting(key) != value
     ]
-    held_out = [f"{run.setting('proxy.fraction'):.0%} of the training set held out"] if run.proxy == "holdout" else []
+    held_out = [f"{run.setting('proxy.fraction'):.0%} of the training set held out"] if run.holds_out else []
     return (*told, *architecture(cell, run), *held_out)
 
 

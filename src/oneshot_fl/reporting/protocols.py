@@ -33,7 +33,7 @@ def by_protocol(runs: Iterable[Run]) -> list[list[Run]]:
 
 def _conditions(run: Run) -> str:
     shared = {key: value for key, value in run.settings.items() if key not in ("method", "proxy")}
-    held_out = run.setting("proxy") if run.setting("proxy.name") == "holdout" else None
+    held_out = run.setting("proxy") if run.holds_out else None
     return json.dumps([run.data, run.models, shared, held_out], sort_keys=True)
 
 
@@ -146,7 +146,7 @@ def describe(run: Run) -> str:
     told = ", ".join(f"{key}={value}" for key, value in partition.items())
     models = "+".join(dict.fromkeys(run.models["clients"]))
     server = "" if {run.models["server"]} == set(run.models["clients"]) else f", server {run.models['server']}"
-    taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.proxy == "holdout" else ""
+    taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
     return (
         f"{run.data}, {run.partition}({told}){taken}, {models}{server}, budget {run.budget} "
         f"({run.setting('clients.epochs')} local epochs, {run.setting('distill.rounds')} rounds of "

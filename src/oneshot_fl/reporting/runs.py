@@ -53,17 +53,23 @@ class Run:
         return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
 
     @property
+    def holds_out(self) -> bool:
+        """Whether part of the training set was taken away from all clients."""
+        return self.setting("proxy.name") == "holdout"
+
+    @property
     def proxy(self) -> str:
-        """The name of the proxy images that the method used; empty for none."""
-        if self.setting("proxy.name") == "holdout" or "ProxySource" in str(self.setting("method.source._target_")):
-            return self.setting("proxy.name")
-        return ""
+        """The proxy images that the method distils on, `noise 2500`; empty where it uses none."""
+        if "ProxySource" not in str(self.setting("method.source._target_")):
+            return ""
+        told = (self.setting(f"proxy.{key}") for key in ("name", "data", "fraction", "samples"))
+        return " ".join(str(value) for value in told if value is not None)
 
     @property
     def label(self) -> str:
         """The method with what was changed in it, and its proxy images where they are what it distils on."""
         told = [_short(key, value) for key, value in self.changed.items()]
-        if "ProxySource" in str(self.setting("method.source._target_")):
+        if self.proxy:
             told.append(f"proxy={self.proxy}")
         return f"{self.method} ({', '.join(told)})" if told else self.method
 

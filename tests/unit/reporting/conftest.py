@@ -7,7 +7,7 @@ import pytest
 from oneshot_fl.reporting.runs import Run
 
 SETTINGS: dict[str, Any] = {
-    "proxy": {"name": "noise"},
+    "proxy": {"name": "noise", "samples": 10000},
     "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.1, "min_samples": 10},
     "model": {"name": "cnn2"},
     "generator": {"name": "conv", "width": 64},

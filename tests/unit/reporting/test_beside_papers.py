@@ -47,12 +47,14 @@ def test_protocols_never_share_a_column(make_run):
 def test_proxy_images_split_the_column_of_a_method_that_uses_them(make_run):
     def feddf(accuracy: float, proxy: str):
         source = {"_target_": "oneshot_fl.parts.sources.ProxySource"}
-        return make_run(accuracy, method="feddf", settings={"method": {"source": source}, "proxy": {"name": proxy}})
+        return make_run(
+            accuracy, method="feddf", settings={"method": {"source": source}, "proxy": {"name": proxy, "samples": 100}}
+        )
 
     (sheet,) = paper_sheets([feddf(0.2, "noise"), feddf(0.4, "dataset")], which="last")
     cells = dict(zip(_methods(sheet), zip(*(row[1:] for row in sheet.rows), strict=True), strict=True))
-    assert cells["feddf (noise)"] == ("31.52", "20.00 (1)", "-11.52")
-    assert cells["feddf (dataset)"] == ("31.52", "40.00 (1)", "+8.48")
+    assert cells["feddf (noise 100)"] == ("31.52", "20.00 (1)", "-11.52")
+    assert cells["feddf (dataset 100)"] == ("31.52", "40.00 (1)", "+8.48")
 
 
 def test_a_table_that_is_asked_for_is_shown_even_without_a_run(make_run):

@@ -78,7 +78,7 @@ def test_what_was_changed_in_a_method_names_its_row(make_run):
             ]
         )
     )
-    assert list(rows)[:3] == ["feddf (proxy=noise)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
+    assert list(rows)[:3] == ["feddf (proxy=noise 10000)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
 
 
 def test_a_group_is_described_by_what_it_shares(make_run):

@@ -79,5 +79,8 @@ def test_partition_spread_and_proxy_as_tables_name_them(make_run):
     assert make_run(settings={"partition": {"name": "classes_per_client", "classes": 2}}).spread == "2"
     assert make_run(settings={"partition": {"name": "leave_one_domain_out", "held_out": "photo"}}).spread == "photo"
     assert make_run(settings={"partition": {"name": "iid"}}).spread == ""
-    assert make_run().proxy == ""
-    assert make_run(settings={"proxy": {"name": "holdout"}}).proxy == "holdout"
+    assert (make_run().proxy, make_run().holds_out) == ("", False)
+    source = {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"}}
+    assert make_run(settings={"method": source}).proxy == "noise 10000"
+    held_out = make_run(settings={"method": source, "proxy": {"name": "holdout", "samples": None, "fraction": 0.2}})
+    assert (held_out.proxy, held_out.holds_out) == ("holdout 0.2", True)
