@@ -7,6 +7,7 @@ from typing import Any
 
 from oneshot_fl.reporting.estimates import Estimate, estimate
 from oneshot_fl.reporting.papers import (
+    OF_ANY_RUN,
     TITLES,
     Published,
     compares_models,
@@ -59,7 +60,7 @@ def paper_sheets(runs: list[Run], *, which: str, studies: Sequence[str] = ()) ->
     """A sheet for every protocol of every table that the runs belong to, or of the `studies` that are asked for.
 
     A run whose `study` is a table belongs to that one, which is shown whole; any other belongs to the first table of
-    each paper that prints its setting, of which only the settings with runs are shown.
+    each paper that prints its setting, the kind of partition included, of which only the settings with runs are shown.
     """
     named = list(studies) or [study for study in dict.fromkeys(run.study for run in runs) if of_study(study)]
     sheets = [sheet for study in named for sheet in _table(of_study(study), runs, which=which, whole=True)]
@@ -72,10 +73,12 @@ def paper_sheets(runs: list[Run], *, which: str, studies: Sequence[str] = ()) ->
 def _first_tables(runs: list[Run]) -> Iterable[list[Published]]:
     """For each paper the tables that first print some run's setting, without variants of the method."""
     for paper in TITLES:
-        cells = [cell for cell in published() if cell.paper == paper and not cell.variant]
+        own = (cell for cell in published() if cell.paper == paper and cell.method not in OF_ANY_RUN)
+        cells = [cell for cell in own if not cell.variant]
         claimed: dict[int, str] = {}
         for number, run in enumerate(runs):
-            first = next((cell for cell in cells if fits(cell, run, by_model=False)), None)
+            same_split = (cell for cell in cells if cell.partition == run.partition)
+            first = next((cell for cell in same_split if fits(cell, run, by_model=False)), None)
             if first:
                 claimed[number] = first.study
         for study in dict.fromkeys(claimed.values()):

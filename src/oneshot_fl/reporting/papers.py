@@ -33,7 +33,8 @@ TITLES = {"fedhydra": "FedHydra", "coboosting": "Co-Boosting"}
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior")
 """Both are printed as Dir(alpha); which one a paper means is known from its code."""
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
-OF_ANY_RUN = ("fedens", "dw_fedens", "local", "client_m1", "client_m2", "client_m3", "client_m4", "client_m5")
+SINGLE_CLIENTS = ("local", "client_m1", "client_m2", "client_m3", "client_m4", "client_m5")
+OF_ANY_RUN = ("fedens", "dw_fedens", *SINGLE_CLIENTS)
 """Rows that do not depend on the method of the run that reports them."""
 ALIASES = {("coboosting", "dense"): "dense_coboosting"}
 """What a paper's own code runs under a name."""
@@ -105,8 +106,9 @@ def fits(cell: Published, run: Run, *, by_model: bool) -> bool:
     """Whether a run stands beside a printed number: same data, partition, clients, method and variant.
 
     Under which protocol it ran is told by `deviations`. Architectures are asked for only where the table compares
-    several in one setting (`by_model`).
+    several in one setting (`by_model`), and of a single client, which is known by nothing else.
     """
+    by_model = by_model or cell.method in SINGLE_CLIENTS
     return (
         (run.data, str(len(run.models["clients"]))) == (cell.data, cell.clients)
         and _same_split(cell, run)

@@ -71,3 +71,16 @@ def test_single_clients_and_the_server_share_a_row(make_run):
     ours = next(row for row, above in zip(sheet.rows[1:], sheet.rows, strict=False) if above[0] == "0.1")
     assert ours[2:7] == ["20.00 (1)", "40.00 (1)", "20.00 (1)", "40.00 (1)", "30.00 (1)"]
     assert ours[-1] == "50.00 (1)"
+
+
+def test_a_run_claims_the_first_table_of_its_own_setting_only(make_run):
+    alike = {"data": "cifar10", "models": {"clients": ["cnn3"] * 5, "server": "cnn3"}}
+    runs = [
+        make_run(**alike),
+        make_run(**alike, method="co_boosting", settings={"partition": {"name": "dirichlet_class_prior"}}),
+    ]
+    titles = [[sheet.title for sheet in paper_sheets([run], which="last")] for run in runs]
+    assert titles == [
+        ["FedHydra, Table 1 (cifar10, dirichlet 0.1, 5 clients)"],
+        ["Co-Boosting, Table 3 (cifar10, dirichlet_class_prior 0.1, 5 clients)"],
+    ]
