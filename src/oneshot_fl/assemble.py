@@ -158,10 +158,10 @@ def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -
 
 
 def _make_source(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Source:
-    part, wanted = build(without_parts(cfg.method.source)), source_needs(cfg)
-    if "proxy" in wanted:
+    part = build(without_parts(cfg.method.source))
+    if "proxy" in part.func.needs:
         return part(proxy, spec=spec)
-    if "decoders" in wanted:
+    if "decoders" in part.func.needs:
         return part(uploads.decoders, spec=spec)
     return part(build(cfg.method.source.generator, spec=spec), classes=spec.classes)
 

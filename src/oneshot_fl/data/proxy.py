@@ -6,6 +6,7 @@ clients, and it does so before the partition and for every method of a compariso
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ class Proxy:
 
     images: Tensor
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """SHA-256 over the pixels, behind the shape."""
         digest = hashlib.sha256(repr(tuple(self.images.shape)).encode())

@@ -18,14 +18,13 @@ class Fresh:
         return student
 
 
-class AsClientsBegan:
-    """The weights that all clients of the student's architecture began at: the server sent them, so it has them."""
+class AsClientsBegan(Fresh):
+    """The weights that all clients of the student's architecture began at: the server sent them, so it has them.
+
+    Whoever sees `needs` builds the student with these weights.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clients_start"})
-
-    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
-        """The student, which whoever sees `needs` has built with these weights."""
-        return student
 
 
 class Average:

@@ -145,15 +145,17 @@ class SharpnessAwareModule(ClientModule):
 class AutoencoderModule(ClientModule):
     """Training of one client's conditional VAE on pixels; the noise comes from the seeded global generator."""
 
+    model: CVAE
+
     def __init__(self, model: CVAE, optimizer: OptimizerFactory, *, spec: DataSpec) -> None:
         super().__init__(model, optimizer)
-        self.vae, self.spec = model, spec
+        self.spec = spec
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Reconstruction and KL, as a scalar."""
         x, y = batch
-        noise = torch.randn(len(x), self.vae.latent).to(x.device)
-        return self.vae.loss(self.spec.to_pixels(x), y, noise)
+        noise = torch.randn(len(x), self.model.latent).to(x.device)
+        return self.model.loss(self.spec.to_pixels(x), y, noise)
 
 
 def train_clients(

@@ -75,14 +75,12 @@ def _first_tables(runs: list[Run]) -> Iterable[list[Published]]:
     for paper in TITLES:
         own = (cell for cell in published() if cell.paper == paper and cell.method not in OF_ANY_RUN)
         cells = [cell for cell in own if not cell.variant]
-        claimed: dict[int, str] = {}
-        for number, run in enumerate(runs):
-            same_split = (cell for cell in cells if cell.partition == run.partition)
-            first = next((cell for cell in same_split if fits(cell, run, by_model=False)), None)
-            if first:
-                claimed[number] = first.study
-        for study in dict.fromkeys(claimed.values()):
-            yield of_study(study)
+        firsts = [next((cell for cell in cells if _claims(cell, run)), None) for run in runs]
+        yield from (of_study(study) for study in dict.fromkeys(cell.study for cell in firsts if cell))
+
+
+def _claims(cell: Published, run: Run) -> bool:
+    return cell.partition == run.partition and fits(cell, run, by_model=False)
 
 
 def _table(cells: list[Published], runs: list[Run], *, which: str, whole: bool = False) -> list[Sheet]:

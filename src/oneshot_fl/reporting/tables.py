@@ -19,8 +19,8 @@ from oneshot_fl.reporting.runs import Run, collect, read_runs
 from oneshot_fl.reporting.sheets import FORMATS, Sheet
 
 
-def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str], own: bool) -> list[Sheet]:
-    """All sheets that the runs make: the papers', then, unless they are not wanted, our own.
+def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str]) -> list[Sheet]:
+    """All sheets that the runs make: the papers' and then our own, or only the papers' tables named by `studies`.
 
     Raises:
         OneshotError: `studies` names a table that no paper has.
@@ -32,7 +32,7 @@ def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str],
                 f"--paper {study}: there is no such table{nearest(study, known)}; choose from {', '.join(known)}"
             )
     beside = paper_sheets(runs, which=which, studies=studies)
-    groups = by_protocol(runs) if own else []
+    groups = [] if studies else by_protocol(runs)
     return beside + [protocol_sheet(group, which=which, against=against) for group in groups]
 
 
@@ -43,9 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = read_runs(options.paths)
         if options.collect:
             collect(runs, options.collect)
-        sheets = tables(
-            runs, which=options.which, against=options.against, studies=options.paper, own=not options.paper
-        )
+        sheets = tables(runs, which=options.which, against=options.against, studies=options.paper)
         print(FORMATS[options.format](sheets))
         if options.figures:
             for path in draw(runs, options.figures):
