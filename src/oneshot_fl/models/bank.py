@@ -13,11 +13,11 @@ from torch.func import functional_call, stack_module_state
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from oneshot_fl.models.moments import Moments, batch_moments
+
 Mode = Literal["auto", "loop", "stacked"]
 AT_ONCE = 16
 """Clients whose activations are in memory together; the papers' 5 and 10 are never computed twice."""
-Moments = tuple[Tensor, Tensor]
-"""Mean and biased variance of a batch at one layer, each `[channels]`."""
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
 
 
@@ -149,8 +149,7 @@ def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
 
     def keep_moments(position: int) -> Hook:
         def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            reduced = [dim for dim in range(args[0].ndim) if dim != 1]
-            probe.moments[position] = args[0].mean(reduced), args[0].var(reduced, correction=0)
+            probe.moments[position] = batch_moments(args[0])
 
         return hook
 

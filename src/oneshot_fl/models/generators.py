@@ -5,6 +5,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
 
@@ -20,6 +21,25 @@ class Generator(Protocol):
 
     def reset(self, rng: torch.Generator) -> None:
         """New random weights."""
+
+
+class UpsampledConv2d(nn.Conv2d):
+    """Nearest upsampling x2 and a 3x3 convolution (padding 1, no bias) as one step, without the larger images.
+
+    Every output pixel of the two sees 2x2 input pixels only, because neighbours are copies: together they are one
+    transposed convolution of stride 2 whose 4x4 kernel adds up the nine weights over those copies. That takes 16
+    multiplications instead of 36 for every four output pixels.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, inputs, H, W]` -> `[b, outputs, 2 H, 2 W]`."""
+        flipped = self.weight.flip(2, 3).transpose(0, 1)
+        rows = F.pad(flipped, (0, 0, 0, 1)) + F.pad(flipped, (0, 0, 1, 0))
+        kernel = F.pad(rows, (0, 1)) + F.pad(rows, (1, 0))
+        return F.conv_transpose2d(x, kernel, stride=2, padding=1)
 
 
 class ConvGenerator(nn.Module):
@@ -43,12 +63,10 @@ class ConvGenerator(nn.Module):
         self.project = nn.Linear(noise, wide * self.base**2)
         self.decode = nn.Sequential(
             _norm(wide),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(wide, wide, 3, padding=1, bias=False),
+            UpsampledConv2d(wide, wide),
             _norm(wide),
             nn.LeakyReLU(0.2, inplace=True),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(wide, width, 3, padding=1, bias=False),
+            UpsampledConv2d(wide, width),
             _norm(width),
             nn.LeakyReLU(0.2, inplace=True),
             nn.Conv2d(width, spec.channels, 3, padding=1),

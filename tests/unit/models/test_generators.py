@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.generators import ConvGenerator, Pixels
+from oneshot_fl.models.generators import ConvGenerator, Pixels, UpsampledConv2d
 from oneshot_fl.seeds import torch_generator
 
 
@@ -20,6 +21,17 @@ def test_images_have_the_asked_size_and_lie_in_the_normalised_range(size):
     assert images.shape == (5, 2, size, size)
     assert images[:, 0].abs().max() <= 2.0
     assert images[:, 1].abs().max() <= 1.0
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 5), (7, 7)])
+def test_upsampled_convolution_is_the_upsampling_and_the_convolution(height, width):
+    layer = UpsampledConv2d(3, 4).double()
+    x = torch.randn(2, 3, height, width, dtype=torch.float64, requires_grad=True)
+    literal = nn.functional.conv2d(nn.Upsample(scale_factor=2)(x), layer.weight, padding=1)
+    torch.testing.assert_close(layer(x), literal)
+    towards = torch.randn_like(literal)
+    ours, theirs = (torch.autograd.grad(made, (x, layer.weight), towards) for made in (layer(x), literal))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_reset_depends_on_the_generator_of_random_numbers_only(spec):

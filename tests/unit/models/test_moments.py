@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from oneshot_fl.models.moments import batch_moments
+
+
+def test_moments_of_four_numbers_a_channel():
+    """Channel 0 holds 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 4. Channel 1 holds 5 only."""
+    x = torch.tensor([[[1.0, 2.0], [5.0, 5.0]], [[3.0, 6.0], [5.0, 5.0]]])
+    mean, var = batch_moments(x)
+    assert mean.tolist() == [3.0, 5.0]
+    assert var.tolist() == [3.5, 0.0]
+
+
+def test_gradients_by_hand():
+    """d mean / d x = 1/4 and d var / d x = 2 (x - 3) / 4."""
+    x = torch.tensor([[1.0], [2.0], [3.0], [6.0]], requires_grad=True)
+    mean, var = batch_moments(x)
+    (8 * mean + 2 * var).sum().backward()
+    assert x.grad.flatten().tolist() == [2 - 2.0, 2 - 1.0, 2.0, 2 + 3.0]
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
+def test_gradients_by_finite_differences(shape):
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(batch_moments, x)
+
+
+def test_a_large_mean_does_not_drown_the_variance():
+    x = torch.randn(64, 2, 8, 8) + 1000
+    torch.testing.assert_close(batch_moments(x)[1], x.double().var((0, 2, 3), correction=0).float(), rtol=1e-5, atol=0)
+
+
+def test_half_precision_is_summed_in_single_precision():
+    x = torch.randn(64, 2, 8, 8).bfloat16()
+    mean, var = batch_moments(x)
+    assert (mean.dtype, var.dtype) == (torch.float32, torch.float32)
+    torch.testing.assert_close(var, x.float().var((0, 2, 3), correction=0), rtol=1e-5, atol=1e-6)
+
+
+def test_stacked_batches_have_the_moments_of_each():
+    stacked = torch.randn(3, 6, 2, 4, 4, requires_grad=True)
+    mean, var = torch.func.vmap(batch_moments)(stacked)
+    torch.testing.assert_close(mean, stacked.mean((1, 3, 4)))
+    torch.testing.assert_close(var, stacked.var((1, 3, 4), correction=0))
+    weights = torch.randn(3, 2)
+    (gradient,) = torch.autograd.grad((mean * weights).sum() + (var * weights).sum(), stacked)
+    expected = stacked.mean((1, 3, 4)), stacked.var((1, 3, 4), correction=0)
+    (wanted,) = torch.autograd.grad(sum((value * weights).sum() for value in expected), stacked)
+    torch.testing.assert_close(gradient, wanted)
