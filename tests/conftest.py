@@ -75,7 +75,9 @@ def context(tmp_path: Path) -> Context:
     from rich.console import Console
 
     quiet = Console(quiet=True)
-    return Context(Store(tmp_path / "store"), {"accelerator": "cpu"}, Progress(quiet), RunLog([]))
+    return Context(
+        Store(tmp_path / "store"), {"accelerator": "cpu", "channels_last": True}, Progress(quiet), RunLog([])
+    )
 
 
 @pytest.fixture(autouse=True)

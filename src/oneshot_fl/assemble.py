@@ -91,8 +91,8 @@ def make_store(cfg: DictConfig) -> Store:
             f"store={cfg.store}: {root} cannot be written ({error.strerror}); set another folder"
         ) from error
     trainer = plain(cfg.trainer)
-    context = {"torch": torch.__version__, "device": device_of(trainer).type, "precision": trainer["precision"]}
-    return Store(root, context)
+    arithmetic = {key: trainer[key] for key in ("precision", "channels_last")}
+    return Store(root, {"torch": torch.__version__, "device": device_of(trainer).type, **arithmetic})
 
 
 def _store_root(cfg: DictConfig) -> Path:

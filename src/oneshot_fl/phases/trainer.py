@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,15 +27,35 @@ class EpochEnd(Callback):
         self.action(pl_module)
 
 
+class ChannelsLast(Callback):
+    """Put convolutions' weights in the memory layout `[b, H, W, C]` before anything runs; their outputs follow.
+
+    On a CPU a generator step of five clients is 1.2 to 1.5 times faster so, a step of local training 1.2 to 1.6 times
+    (`make bench`); on a GPU it has not been measured.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Lightning's hook, before optimisers are made; stacked weights, which have five dimensions, stay."""
+        for tensor in chain(pl_module.parameters(), pl_module.buffers()):
+            if tensor.ndim == 4:
+                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+
+
 def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
-    """A Trainer without files of its own: the store keeps results, the run log keeps metrics."""
+    """A Trainer without files of its own: the store keeps results, the run log keeps metrics.
+
+    Args:
+        settings: Lightning's, and `channels_last`.
+    """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning")
+    own = {key: value for key, value in settings.items() if key != "channels_last"}
+    layout = [ChannelsLast()] if settings["channels_last"] else []
     return Trainer(
-        **settings,
+        **own,
         devices=1,
         max_epochs=epochs,
-        callbacks=callbacks,
+        callbacks=[*layout, *(callbacks or [])],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

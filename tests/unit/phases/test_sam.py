@@ -90,7 +90,7 @@ def linear() -> nn.Module:
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_the_second_pass_sees_the_moved_weights_also_in_mixed_precision(context, precision):
     """g(0) = (-1/2, 1/2); at radius ln 3 / sqrt(2) the logits beside 0 differ by -ln 3, where g = (-3/4, 3/4)."""
-    context = replace(context, trainer={"accelerator": "cpu", "precision": precision})
+    context = replace(context, trainer={"accelerator": "cpu", "precision": precision, "channels_last": True})
     model, _ = _train(context, linear, WHITE, epochs=1, sam=LN3 / 2**0.5)
     assert model[1].weight.flatten().tolist() == pytest.approx([0.75, -0.75], rel=0.01)
 
