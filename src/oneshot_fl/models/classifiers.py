@@ -155,7 +155,7 @@ def fedcvae_cnn(spec: DataSpec) -> nn.Module:
 
 
 def _block(inputs: int, outputs: int, *, kernel: int, padding: int, norm: bool, pool: bool) -> list[nn.Module]:
-    """A convolution and what follows it; pooling before the ReLU is the same function with a quarter of the ReLU's work."""
+    """A convolution and what follows it; pooled before the ReLU, which is the same function with less to do."""
     layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, kernel, padding=padding)]
     if norm:
         layers.append(nn.BatchNorm2d(outputs))
