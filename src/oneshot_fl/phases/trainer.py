@@ -35,10 +35,14 @@ class ChannelsLast(Callback):
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Lightning's hook, before optimisers are made; stacked weights, which have five dimensions, stay."""
+        """Lightning's hook, before optimisers are made; stacked weights, which have five dimensions, stay.
+
+        `to` and not `contiguous`, which leaves a weight for one input channel as it is: it fits both layouts, but its
+        outputs would then follow the other one.
+        """
         for tensor in chain(pl_module.parameters(), pl_module.buffers()):
             if tensor.ndim == 4:
-                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+                tensor.data = tensor.data.to(memory_format=torch.channels_last)
 
 
 def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
