@@ -75,13 +75,13 @@ def _communicate(cfg: DictConfig, given: Given, context: Context) -> list[Outcom
     for number in range(cfg.communication_rounds):
         several = cfg.communication_rounds > 1
         log = context.log.within(f"communication_{number + 1}/") if several else context.log
-        outcomes.append(_exchange(cfg, given, start, replace(context, log=log)))
+        outcomes.append(exchange(cfg, given, start, replace(context, log=log)))
         server = outcomes[-1].server
         start = Start(server.model, server.key, number + 1)
     return outcomes
 
 
-def _exchange(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> Outcome:
+def exchange(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> Outcome:
     """One exchange: local training, one upload, and what the server makes of it."""
     data, partition = given.data, given.partition
     plans = [make_plan(node, data.spec, kind) for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True)]

@@ -125,6 +125,8 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     assert torch.isfinite(logits).all()
     permutation = torch.randperm(6)
     torch.testing.assert_close(ensemble(P[:, permutation], y[permutation]), logits[permutation])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(ensemble(P, y), logits)
 
 
 @pytest.mark.parametrize("name", choices("method/init", 2))

@@ -116,7 +116,7 @@ class BoostedWeights(nn.Module):
         self.weights.copy_(torch.where(moved.sum() > 0, moved, self.weights))
 
     def _combine(self, P: Tensor, weights: Tensor) -> Tensor:
-        total = torch.einsum("m,mbc->bc", weights, P)
+        total = (weights.view(-1, 1, 1) * P).sum(dim=0)
         return total / weights.sum() if self.normalise else total
 
 

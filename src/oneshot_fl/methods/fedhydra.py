@@ -100,7 +100,7 @@ class StratifiedAggregation(Fixed):
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """Client logits `[m, b, c]` and target labels `[b]` -> SA logits `[b, c]`."""
         answers = P if self.space == "logits" else P.softmax(dim=2)
-        weighed = torch.einsum("bm,cm,mbc->bc", self.rows[y], self.columns, answers)
+        weighed = (self.rows[y].T.unsqueeze(2) * self.columns.T.unsqueeze(1) * answers).sum(dim=0)
         if self.space == "logits":
             return self.scale * weighed
         smallest = torch.finfo(weighed.dtype).tiny

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from oneshot_fl.models.moments import Moments, batch_moments
+from oneshot_fl.models.precision import widened
 
 Mode = Literal["auto", "loop", "stacked"]
 AT_ONCE = 16
@@ -34,7 +35,7 @@ class Replies(NamedTuple):
     """The clients' answers to one batch."""
 
     logits: Tensor
-    """`[m, b, c]`"""
+    """`[m, b, c]`, in single precision at least."""
     statistics: list[list[LayerStatistics]]
     """One list a client with one entry a batch normalisation layer; empty lists unless `statistics` is asked for."""
     features: list[Tensor]
@@ -94,7 +95,7 @@ class ClientBank(nn.Module):
                 logits.append(model(x))
             statistics.append(_statistics(model, probe.moments))
             features += probe.features
-        return Replies(torch.stack(logits), statistics, features)
+        return Replies(widened(torch.stack(logits)), statistics, features)
 
     def _stacked_replies(self, x: Tensor, needs: frozenset[str], group: slice) -> Replies:
         base, parameters, buffers = self._stacked()
@@ -109,7 +110,7 @@ class ClientBank(nn.Module):
             _statistics(model, {i: (mean[k], var[k]) for i, (mean, var) in moments.items()})
             for k, model in enumerate(self.models[group])
         ]
-        return Replies(logits, statistics, [feature for stacked in features for feature in stacked])
+        return Replies(widened(logits), statistics, [feature for stacked in features for feature in stacked])
 
     def _stacked(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
         if self._stack is None:

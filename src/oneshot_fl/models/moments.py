@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oneshot_fl.models.precision import widened
+
 Moments = tuple[Tensor, Tensor]
 """Mean and biased variance of a batch at one layer, each `[channels]`."""
 
@@ -22,8 +24,7 @@ def batch_moments(x: Tensor) -> Moments:
 class _BatchMoments(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor) -> Moments:
-        wide = torch.promote_types(x.dtype, torch.float32)
-        nothing = x.new_zeros(x.shape[1], dtype=wide)  # its type is that of the result
+        nothing = widened(x.new_zeros(x.shape[1]))  # its type is that of the result
         return torch.batch_norm_update_stats(x, nothing, nothing.clone(), 0.0)
 
     @staticmethod

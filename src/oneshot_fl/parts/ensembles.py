@@ -1,4 +1,7 @@
-"""How m clients speak with one voice: `ensemble(P, y)`, `[m, b, c]` and `[b]` -> logits `[b, c]`."""
+"""How m clients speak with one voice: `ensemble(P, y)`, `[m, b, c]` and `[b]` -> logits `[b, c]`.
+
+Sums are written as products and sums and not as `einsum`, which mixed precision would compute in bf16.
+"""
 
 import math
 from typing import ClassVar, Protocol
@@ -79,7 +82,7 @@ class SizeWeighted(Fixed):
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """The label is not used."""
-        return torch.einsum("m,mbc->bc", self.weights, P)
+        return (self.weights.view(-1, 1, 1) * P).sum(dim=0)
 
 
 class ProbabilityAverage(Fixed):

@@ -6,6 +6,7 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, Replies
+from oneshot_fl.models.precision import widened
 
 Combine = Callable[[Tensor, Tensor], Tensor]
 """`ensemble(P, y)`: client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
@@ -45,7 +46,7 @@ class View:
     @cached_property
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
-        return self._student(self.x)
+        return widened(self._student(self.x))
 
     @cached_property
     def start(self) -> Tensor:

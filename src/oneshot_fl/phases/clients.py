@@ -18,6 +18,7 @@ from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
 from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
@@ -106,7 +107,7 @@ class ClientModule(LightningModule):
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """The mean cross-entropy, as a scalar."""
-        return F.cross_entropy(self.model(batch[0]), batch[1])
+        return F.cross_entropy(widened(self.model(batch[0])), batch[1])
 
     def on_train_epoch_end(self) -> None:
         """One wait for the device an epoch, not one a step."""

@@ -23,6 +23,7 @@ from oneshot_fl.artifacts import Artifact
 from oneshot_fl.files import write_atomically
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.clients import TrainedClient
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import OptimizerFactory, device_of, make_trainer
@@ -77,7 +78,7 @@ class StratifyModule(LightningModule):
         """Eq. 1 for every class; the sum's gradient is each generator's own, because they share no parameter."""
         images = self.images()
         labels = self.classes.repeat_interleave(len(self.z))
-        losses = F.cross_entropy(self.client(images.flatten(0, 1)), labels, reduction="none")
+        losses = F.cross_entropy(widened(self.client(images.flatten(0, 1))), labels, reduction="none")
         per_class = losses.view(len(self.classes), -1).mean(dim=1)
         self.losses.append(per_class.detach())
         return per_class.sum()

@@ -1,0 +1,25 @@
+import pytest
+import torch
+
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.precision import widened
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_nothing_gets_narrower(given, expected):
+    assert widened(torch.ones(2, dtype=given)).dtype == expected
+
+
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+def test_a_bank_in_mixed_precision_answers_in_single_precision(spec, mode):
+    bank = ClientBank([cnn2(spec, norm=True) for _ in range(2)], mode=mode)
+    x = torch.randn(16, 1, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        replies = bank(x, frozenset({"statistics"}))
+    assert replies.logits.dtype == torch.float32
+    torch.testing.assert_close(replies.logits, bank(x).logits, rtol=0.05, atol=0.05)
+    assert replies.statistics[1][1].batch_var.dtype == torch.float32
