@@ -1,0 +1,156 @@
+"""The tables: each function measures one group and returns its rows."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks.measure import Arithmetic, Seconds, in_turn, timed
+from benchmarks.runs import configuration, literally, ours
+from benchmarks.scale import COLOUR, GREY, Scale
+from benchmarks.steps import LocalTraining, Steps
+
+Row = dict[str, Any]
+PRECISIONS = ("32-true", "bf16-mixed")
+WAYS = ("literal", *PRECISIONS)
+
+
+def runner(way: str, method: str, scale: Scale) -> Callable[[], Seconds]:
+    """A whole run, `literal` or of the framework in a precision."""
+    if way == "literal":
+        return partial(literally, method, scale)
+    return partial(ours, configuration(method, scale, f"trainer.precision={way}"), scale)
+
+
+def against_literal(repeats: int) -> list[Row]:
+    """Every part of whole runs against the literal version."""
+    rows = []
+    for scale in (GREY, COLOUR):
+        for method in ("fedhydra", "co_boosting"):
+            medians = in_turn({way: runner(way, method, scale) for way in WAYS}, repeats=repeats)
+            for part, seconds in medians["literal"].items():
+                if all(medians[precision][part] for precision in PRECISIONS):  # Co-Boosting stratifies nothing
+                    row = {"scale": scale.name, "method": method, "part": part, "literal, s": seconds}
+                    for precision in PRECISIONS:
+                        row[f"{precision}, s"] = medians[precision][part]
+                        row[f"literal / {precision}"] = seconds / medians[precision][part]
+                    rows.append(row)
+    return rows
+
+
+def against_convolutions(repeats: int) -> list[Row]:
+    """Single steps against nothing but the convolutions and matrix products in them."""
+    rows = []
+    for scale in (GREY, COLOUR):
+        for precision in PRECISIONS:
+            steps = Steps(scale, precision=precision)
+            for name, step in {"training step": steps.training(), "generator step": steps.generation()}.items():
+                step()
+                with Arithmetic() as alone:
+                    step()
+                medians = in_turn({"step": timed(step), "alone": timed(alone.again)}, repeats=3 * repeats)
+                whole, bare = medians["step"]["whole"], medians["alone"]["whole"]
+                rows.append(
+                    {
+                        "scale": scale.name,
+                        "precision": precision,
+                        "what": name,
+                        "step, s": whole,
+                        "its arithmetic alone, s": bare,
+                        "share": bare / whole,
+                    }
+                )
+    return rows
+
+
+def choices(repeats: int) -> list[Row]:
+    """Ways to do the same, in turn: what the defaults were chosen by."""
+    rows = []
+    for scale in (GREY, COLOUR):
+        plain, layout = Steps(scale), Steps(scale, channels_last=False)
+        stacked, narrow = Steps(scale, bank="stacked"), Steps(replace(scale, width=16))
+        pairs = {
+            "training step: contiguous | channels_last": (layout.training(), plain.training()),
+            "generator step: contiguous | channels_last": (layout.generation(), plain.generation()),
+            "generator step: clients stacked | one by one": (stacked.generation(), plain.generation()),
+            "stratification, width 16: classes stacked | one by one": (
+                narrow.stratification(at_once=scale.classes),
+                narrow.stratification(at_once=1),
+            ),
+        }
+        for name, (first, second) in pairs.items():
+            medians = in_turn({"first": timed(first), "second": timed(second)}, repeats=repeats)
+            a, b = medians["first"]["whole"], medians["second"]["whole"]
+            rows.append({"scale": scale.name, "first | second": name, "first, s": a, "second, s": b, "ratio": a / b})
+    return rows
+
+
+def many_clients(repeats: int) -> list[Row]:
+    """A generator step from 5 to 100 clients."""
+    narrow = replace(GREY, width=16)
+    steps = {m: Steps(replace(narrow, clients=m)).generation() for m in (5, 10, 20, 50, 100)}
+    medians = in_turn({str(m): timed(step) for m, step in steps.items()}, repeats=repeats)
+    return [{"clients": m, "generator step, s": (s := medians[str(m)]["whole"]), "s a client": s / m} for m in steps]
+
+
+def many_classes(repeats: int) -> list[Row]:
+    """Stratification of one client with 10 and with 100 classes."""
+    narrow = replace(GREY, width=16)
+    steps = {c: Steps(replace(narrow, classes=c)).stratification(at_once=1) for c in (10, 100)}
+    medians = in_turn({str(c): timed(step) for c, step in steps.items()}, repeats=repeats)
+    return [{"classes": c, "step of all, s": (s := medians[str(c)]["whole"]), "s a class": s / c} for c in steps]
+
+
+def lightning(repeats: int) -> list[Row]:
+    """Local training by the Trainer against the same loop by hand."""
+    rows = []
+    for scale in (replace(GREY, name="8x8 grey, cnn2", size=8, samples=2048), replace(GREY, samples=2048)):
+        training = LocalTraining(scale)
+        runs = {"trainer": timed(training.by_trainer), "hand": timed(training.by_hand)}
+        medians = in_turn(runs, repeats=3 * repeats)
+        a, b = medians["trainer"]["whole"], medians["hand"]["whole"]
+        rows.append({"scale": scale.name, "Trainer, s": a, "by hand, s": b, "overhead": a / b - 1})
+    return rows
+
+
+def start_up(repeats: int) -> list[Row]:
+    """Seconds until the command line answers."""
+    rows = []
+    for arguments in (["--help"], ["--cfg", "job"]):
+        command = [sys.executable, "-m", "oneshot_fl", *arguments]
+        call = timed(partial(subprocess.run, command, check=True, capture_output=True))
+        rows.append({"command": " ".join(arguments), "s": in_turn({"it": call}, repeats=repeats)["it"]["whole"]})
+    return rows
+
+
+def memory(_repeats: int) -> list[Row]:
+    """Peak memory of a process that does one whole run and nothing else."""
+    rows = []
+    for method in ("fedhydra", "co_boosting"):
+        row: Row = {"scale": COLOUR.name, "method": method}
+        for way in WAYS:
+            command = [sys.executable, "-m", "benchmarks", "--peak", way, method]
+            row[f"{way}, MiB"] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        rows.append(row)
+    return rows
+
+
+def peak(way: str, method: str) -> int:
+    """MiB that this process needed at most for one run."""
+    runner(way, method, replace(COLOUR, epochs=1, clients=2))()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+GROUPS = {
+    "Against the literal version": against_literal,
+    "Against the arithmetic alone": against_convolutions,
+    "Choices": choices,
+    "Many clients": many_clients,
+    "Many classes": many_classes,
+    "Lightning": lightning,
+    "Start-up": start_up,
+    "Peak memory": memory,
+}

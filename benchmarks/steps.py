@@ -1,0 +1,134 @@
+"""Single steps of the framework's parts, to be set against the convolutions in them or against another way."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.runs import configuration
+from benchmarks.scale import Scale
+from oneshot_fl.config import build
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.terms import Objective
+from oneshot_fl.parts.view import View
+from oneshot_fl.phases.clients import ClientModule
+from oneshot_fl.phases.stratify import StratifyModule
+from oneshot_fl.phases.trainer import make_trainer
+from oneshot_fl.seeds import torch_generator
+
+Step = Callable[[], None]
+
+
+def mixed(precision: str) -> torch.autocast:
+    """What Lightning's Trainer runs a step in."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed")
+
+
+class Steps:
+    """The steps of one scale, precision and layout."""
+
+    def __init__(
+        self, scale: Scale, *, precision: str = "32-true", channels_last: bool = True, bank: Any = "loop"
+    ) -> None:
+        self.scale, self.spec, self.precision = scale, scale.data().spec, precision
+        self.cfg = configuration("fedhydra", scale)
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.bank = ClientBank([self._model() for _ in range(scale.clients)], mode=bank)
+
+    def _model(self) -> nn.Module:
+        return build(self.cfg.model, spec=self.spec).to(memory_format=self.layout)
+
+    def _generator(self) -> ConvGenerator:
+        return build(self.cfg.generator, spec=self.spec).to(memory_format=self.layout)
+
+    def _labels(self) -> Tensor:
+        return torch.randint(self.scale.classes, (self.scale.batch,))
+
+    def training(self) -> Step:
+        """Of a client, and of the student on labels."""
+        model, y = self._model(), self._labels()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        x = torch.randn(self.scale.batch, self.spec.channels, self.spec.size, self.spec.size)
+        return partial(self._step, optimizer, lambda: F.cross_entropy(model(x).float(), y))
+
+    def generation(self) -> Step:
+        """Of DENSE's generator against all clients and a student."""
+        student, generator = self._model().eval().requires_grad_(False), self._generator()
+        objective = Objective(build(configuration("dense", self.scale).method.objective))
+        optimizer = torch.optim.Adam(generator.parameters(), lr=0.001)
+        z, y = torch.randn(self.scale.batch, self.scale.noise), self._labels()
+
+        def loss() -> Tensor:
+            view = View(
+                generator(z),
+                y,
+                student=student,
+                bank=self.bank,
+                ensemble=lambda P, y: P.mean(0),
+                needs=objective.needs,
+            )
+            return objective(view)[0]
+
+        return partial(self._step, optimizer, loss)
+
+    def stratification(self, *, at_once: int) -> Step:
+        """Of the generators of all classes for one client, `at_once` of them stacked."""
+        steps = []
+        for group in torch.arange(self.scale.classes).split(at_once):
+            generator = self._generator()
+            generator.reset(torch_generator(0))
+            z, adam = torch.randn(self.scale.batch, self.scale.noise), partial(torch.optim.Adam, lr=0.001)
+            module = StratifyModule(self._model(), generator, classes=group, z=z, optimizer=adam)
+            steps.append(partial(self._step, module.configure_optimizers(), partial(module.training_step, None, 0)))
+
+        def all_groups() -> None:
+            for step in steps:
+                step()
+
+        return all_groups
+
+    def _step(self, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> None:
+        with mixed(self.precision):
+            value = loss()
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+
+
+class LocalTraining:
+    """Four epochs of one client, with and without Lightning's Trainer."""
+
+    epochs = 4
+
+    def __init__(self, scale: Scale) -> None:
+        data = scale.data()
+        self.images, self.labels = data.train_images[: scale.samples], data.train_labels[: scale.samples]
+        self.scale, self.spec, self.model = scale, data.spec, configuration("fedavg", scale).model
+
+    def _module(self) -> ClientModule:
+        sgd = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+        return ClientModule(build(self.model, spec=self.spec).to(memory_format=torch.channels_last), sgd)
+
+    def _batches(self) -> ImageBatches:
+        rng = torch_generator(0)
+        return ImageBatches(self.images, self.labels, spec=self.spec, batch_size=self.scale.batch, rng=rng)
+
+    def by_trainer(self) -> None:
+        """As the program does it."""
+        trainer = make_trainer({"accelerator": "cpu", "channels_last": True}, epochs=self.epochs)
+        trainer.fit(self._module(), train_dataloaders=self._batches())
+
+    def by_hand(self) -> None:
+        """The bare loop over the same batches."""
+        module, batches = self._module(), self._batches()
+        optimizer = module.configure_optimizers()
+        for batch in (batch for _ in range(self.epochs) for batch in batches):
+            loss = module.training_step(batch, 0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
