@@ -53,7 +53,7 @@ def configuration(method: str, scale: Scale, *more: str) -> DictConfig:
 def ours(cfg: DictConfig, scale: Scale) -> Seconds:
     """One exchange with an empty store, as the program runs it."""
     data = scale.data()
-    given = Given(data, Partition("even", scale.indices()), Proxy(torch.empty(0)), data.fingerprint)
+    given = Given(data, Partition("even", scale.indices()), Proxy(lambda: torch.empty(0)), data.fingerprint)
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as store, _split() as server:
         context = Context(Store(Path(store)), plain(cfg.trainer), Progress(Console(quiet=True)), RunLog([]))

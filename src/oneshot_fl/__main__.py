@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import config_dir
+from oneshot_fl.config import config_dir, plain
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores
 from oneshot_fl.reporting.facts import traced
@@ -53,8 +53,11 @@ def _job(cfg: DictConfig, folder: Path) -> float:
         check(cfg)
     except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
         raise OneshotError(explain(error)) from error
+    from oneshot_fl.phases.trainer import precision_here  # torch loads only after the checks have passed
+
+    cfg.trainer.precision = precision_here(plain(cfg.trainer))  # what is reported is what was used
     with traced(cfg, folder):
-        from oneshot_fl.pipeline import run  # torch loads only after the checks have passed
+        from oneshot_fl.pipeline import run
 
         return run(cfg, folder)["server"]["accuracy_last"]
 

@@ -46,6 +46,7 @@ COUNT_OR_ZERO = Rule("a whole number of at least 0", lambda v: _is_integer(v) an
 COUNT_OR_NULL = Rule("a whole number of at least 1, or null", lambda v: v is None or (_is_integer(v) and v >= 1))
 POSITIVE = Rule("a number above 0", lambda v: _is_number(v) and 0 < v < float("inf"))
 NOT_NEGATIVE = Rule("a number of at least 0", lambda v: _is_number(v) and 0 <= v < float("inf"))
+SWITCH = Rule("true or false", lambda v: isinstance(v, bool))
 POSITIVE_OR_NULL = Rule("a number above 0, or null", lambda v: v is None or POSITIVE.holds(v))
 
 
@@ -79,7 +80,7 @@ RULES: dict[str, Rule] = {
         "a list of whole numbers of at least 1",
         lambda v: OmegaConf.is_list(v) and len(v) > 0 and all(map(COUNT.holds, v)),
     ),
-    "cvae.label_in_encoder": Rule("true or false", lambda v: isinstance(v, bool)),
+    "cvae.label_in_encoder": SWITCH,
     "clients.epochs": COUNT_OR_ZERO,
     "clients.batch_size": COUNT,
     "clients.optimizer.lr": POSITIVE,
@@ -98,6 +99,7 @@ RULES: dict[str, Rule] = {
     "distill.rounds": COUNT_OR_ZERO,
     "distill.generator_steps": COUNT,
     "distill.batch_size": COUNT,
+    "distill.clients_at_once": COUNT_OR_NULL,
     "distill.bank": _one_of("auto", "loop", "stacked"),
     "distill.generator_optimizer.lr": POSITIVE,
     "distill.student_optimizer.lr": POSITIVE,
@@ -113,6 +115,7 @@ RULES: dict[str, Rule] = {
     "method.source.bound": POSITIVE_OR_NULL,
     "method.pool.nearest": Rule("a number above 0 and at most 1", lambda v: _is_number(v) and 0 < v <= 1),
     "method.pool.rounds": COUNT_OR_NULL,
+    "method.pool.uint8": SWITCH,
     "method.ensemble.scale": POSITIVE,
     "method.ensemble.space": _one_of("logits", "probabilities"),
     "method.ensemble.step": NOT_NEGATIVE,
@@ -120,6 +123,7 @@ RULES: dict[str, Rule] = {
     "method.ensemble.per": _one_of("batch", "round"),
     "method.perturb.epsilon": NOT_NEGATIVE,
     "method.perturb.direction": _one_of("sign", "gradient"),
+    "trainer.channels_last": SWITCH,
     "communication_rounds": COUNT,
 }
 

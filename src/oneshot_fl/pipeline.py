@@ -16,6 +16,7 @@ from oneshot_fl.assemble import (
     load_data,
     make_ensembles,
     make_method,
+    make_optimizer,
     make_plan,
     make_sinks,
     make_store,
@@ -107,7 +108,7 @@ def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], cont
         build_generator=partial(build, cfg.generator, spec=data.spec),
         generator_settings=plain(cfg.generator),
         settings=plain(cfg.stratify),
-        optimizer=build(cfg.stratify.optimizer),
+        optimizer=make_optimizer(cfg.stratify.optimizer),
         context=context,
     )
 

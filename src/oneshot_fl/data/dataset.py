@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -22,12 +22,9 @@ class DataSpec:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def _channelwise(self, values: tuple[float, ...], like: Tensor) -> Tensor:
-        return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, self.channels, 1, 1)
-
     def normalise(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1], `[b, C, H, W]`, to the space that models see."""
-        return (pixels - self._channelwise(self.mean, pixels)) / self._channelwise(self.std, pixels)
+        return (pixels - channelwise(self.mean, pixels)) / channelwise(self.std, pixels)
 
     def to_input(self, images: Tensor) -> Tensor:
         """Images as uint8, `[b, C, H, W]`, to the space that models see."""
@@ -35,7 +32,19 @@ class DataSpec:
 
     def to_pixels(self, inputs: Tensor) -> Tensor:
         """The inverse of `normalise`, clipped to [0, 1]."""
-        return (inputs * self._channelwise(self.std, inputs) + self._channelwise(self.mean, inputs)).clamp(0, 1)
+        return (inputs * channelwise(self.std, inputs) + channelwise(self.mean, inputs)).clamp(0, 1)
+
+
+def channelwise(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """One number a channel as `[1, C, 1, 1]`, of the type and on the device of `like`."""
+    return _channelwise(values, like.dtype, like.device)
+
+
+@lru_cache
+def _channelwise(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Kept, because a copy to an accelerator waits; outside of inference mode, whose tensors take no gradient."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=dtype, device=device).view(1, -1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -54,9 +63,11 @@ class Dataset:
     domain_names: tuple[str, ...] = ()
 
     def to(self, device: torch.device) -> "Dataset":
-        """The same data set with its tensors on `device`."""
-        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self._tensors().items()}
-        return replace(self, **moved)
+        """The same data set with its tensors on `device`; what was hashed is not hashed again."""
+        tensors: dict[str, Any] = {name: tensor.to(device) for name, tensor in self._tensors().items()}
+        moved = replace(self, **tensors)
+        moved.__dict__.update({name: value for name, value in self.__dict__.items() if name == "fingerprint"})
+        return moved
 
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors that there are, by field."""

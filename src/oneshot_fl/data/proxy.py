@@ -5,6 +5,7 @@ clients, and it does so before the partition and for every method of a compariso
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,9 +20,14 @@ from oneshot_fl.seeds import torch_generator
 
 @dataclass(frozen=True)
 class Proxy:
-    """Unlabelled images, uint8 `[n, C, H, W]`."""
+    """Unlabelled images, uint8 `[n, C, H, W]`, made when they are first asked for: most methods never do."""
 
-    images: Tensor
+    make: Callable[[], Tensor]
+
+    @cached_property
+    def images(self) -> Tensor:
+        """All of them."""
+        return self.make()
 
     @cached_property
     def sha256(self) -> str:
@@ -32,14 +38,14 @@ class Proxy:
 
     def to(self, device: torch.device) -> "Proxy":
         """The same images on `device`."""
-        return Proxy(self.images.to(device))
+        return Proxy(lambda: self.images.to(device))
 
 
 def noise(data: Dataset, *, samples: int, seed: int) -> tuple[Dataset, Proxy]:
     """Pixels drawn uniformly: the only proxy that needs no data."""
     shape = (samples, data.spec.channels, data.spec.size, data.spec.size)
-    drawn = torch.randint(256, shape, generator=torch_generator(seed, "proxy"), dtype=torch.uint8)
-    return data, Proxy(drawn)
+    rng = torch_generator(seed, "proxy")
+    return data, Proxy(lambda: torch.randint(256, shape, generator=rng, dtype=torch.uint8))
 
 
 def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Proxy]:
@@ -59,14 +65,14 @@ def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Pro
     left = order[count:].sort().values
     columns = ("train_images", "train_labels", "train_domains")
     remaining = replace(data, **{name: tensor[left] for name in columns if (tensor := getattr(data, name)) is not None})
-    return remaining, Proxy(data.train_images[order[:count].sort().values])
+    return remaining, Proxy(lambda: data.train_images[order[:count].sort().values])
 
 
 def from_dataset(data: Dataset, *, other: Dataset, samples: int, seed: int) -> tuple[Dataset, Proxy]:
     """At most `samples` random training images of another data set, in this one's size and channels."""
     order = torch.randperm(len(other.train_labels), generator=torch_generator(seed, "proxy"))[:samples]
     chosen = other.train_images[order.sort().values]
-    return data, Proxy(_like(chosen, data.spec))
+    return data, Proxy(lambda: _like(chosen, data.spec))
 
 
 def _like(images: Tensor, spec: DataSpec) -> Tensor:

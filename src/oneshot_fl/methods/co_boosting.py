@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.batches import index_batches
-from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.dataset import DataSpec, channelwise
 from oneshot_fl.parts.perturb import Teacher
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Uploads
@@ -141,8 +141,7 @@ class Perturbation:
             answer = F.softmax(answer / 4, dim=1) if self.direction == "sign" else answer
             u = (2 * torch.rand(answer.shape, generator=rng) - 1).to(answer.device)
             (gradient,) = torch.autograd.grad((u * answer).sum(), moving)
-        scale = self.epsilon / torch.tensor(self.spec.std, device=x.device).view(1, -1, 1, 1)
-        return (x + scale * self._direction(gradient)).detach()
+        return (x + self.epsilon / channelwise(self.spec.std, x) * self._direction(gradient)).detach()
 
     def _direction(self, gradient: Tensor) -> Tensor:
         if self.direction == "sign":

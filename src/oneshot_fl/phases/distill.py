@@ -131,14 +131,16 @@ class DistillModule(LightningModule):
     @torch.no_grad()
     def _entry(self, x: Tensor, y: Tensor | None) -> Entry:
         """Images with what the ensemble keeps of its answers; where no label is known, the clients' joint guess."""
+        packed = self.pool.pack(x)
+        x = self.pool.unpack(packed)
         if isinstance(self.ensemble, NoTeacher) and y is not None:
-            return Entry(x.contiguous(), y, self.ensemble.keep(x, y))
+            return Entry(packed, y, self.ensemble.keep(x, y))
         size = self.settings["batch_size"]
         answers = [self.bank(part).logits for part in x.split(size)]
         if y is None:
             y = torch.cat([P.mean(dim=0).argmax(dim=1) for P in answers])
         kept = [self.ensemble.keep(P, labels) for P, labels in zip(answers, y.split(size), strict=True)]
-        return Entry(x.contiguous(), y, torch.cat(kept))  # the layout that a resumed run reads them in
+        return Entry(packed, y, torch.cat(kept))
 
     def _student_loss(self, entry: Entry) -> Tensor:
         if self.perturb is None:
@@ -206,6 +208,8 @@ class Server:
 
     model: nn.Module
     history: list[dict[str, Any]]
+    pool_bytes: int
+    """What the pool held after the last round."""
     ensemble: dict[str, Tensor]
     """What the method's ensemble learned, as a state dict; empty without a loop."""
     images: Tensor | None
@@ -232,7 +236,7 @@ def distill(
         test: the test set, for the accuracy after every round.
         student: builds the student with its initial weights.
         inputs: everything besides `settings` and the data that the result depends on; enters the key.
-        settings: `rounds` (T_g), `batch_size`, `bank`, `seed`.
+        settings: `rounds` (T_g), `batch_size`, `bank`, `clients_at_once`, `seed`.
     """
     rounds = settings["rounds"] if method.loop else 0
     report = _RoundReport(context, rounds)
@@ -240,8 +244,8 @@ def distill(
     def make(work: Path) -> Artifact:
         model = method.init(student(), uploads)
         if method.loop is None or rounds == 0:
-            return Artifact(_prefixed("student", model.state_dict()), {"history": []})
-        bank = ClientBank(uploads.models, mode=settings["bank"])
+            return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
+        bank = ClientBank(uploads.models, mode=settings["bank"], at_once=settings["clients_at_once"])
         module = DistillModule(model, bank, method.loop, classes=data.spec.classes, settings=settings)
         seconds = _fit(module, test, rounds, RoundCheckpoint(work), report, context)
         tensors = {
@@ -249,7 +253,7 @@ def distill(
             **_prefixed("ensemble", module.ensemble.state_dict()),
             **_prefixed("synthetic", _last_images(module, data.spec)),
         }
-        return Artifact(tensors, {"history": module.history}, seconds=seconds)
+        return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, seconds=seconds)
 
     key = {"revision": REVISION, "data": data.fingerprint, "settings": dict(settings), **inputs}
     artifact = context.store.get_or_make("distill", key, make)
@@ -260,6 +264,7 @@ def distill(
     return Server(
         model,
         artifact.facts["history"],
+        artifact.facts["pool_bytes"],
         ensemble,
         synthetic.get("images"),
         synthetic.get("labels"),
@@ -319,4 +324,4 @@ def _last_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
     """A batch of the pool's newest images as pixels, sorted by label."""
     x, y, _ = (column[: module.settings["batch_size"]] for column in module.pool.entries[-1])
     order = y.argsort(stable=True)
-    return {"images": spec.to_pixels(x[order]), "labels": y[order]}
+    return {"images": spec.to_pixels(module.pool.unpack(x[order]).float()), "labels": y[order]}

@@ -48,11 +48,10 @@ def summarise(
             "disjoint": outcome.partition.disjoint,
         },
         "proxy": proxy,
-        "variant": fingerprint([plain(cfg.method), proxy["name"] if proxy else None]),
         "protocol": protocol(cfg, data),
         "clients": _clients(outcome),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
-        "server": {**_server_accuracies(outcome), "model": server_name},
+        "server": {**_server_accuracies(outcome), "model": server_name, "pool_bytes": outcome.server.pool_bytes},
         "communication": [
             {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
             for each in outcomes

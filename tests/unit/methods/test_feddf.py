@@ -24,7 +24,7 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "loop", "seed": 11}
+SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
 
 
 def _student() -> nn.Module:
@@ -39,7 +39,8 @@ def uploads() -> Uploads:
 
 @pytest.fixture
 def proxy() -> Proxy:
-    return Proxy(torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8))
+    images = torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8)
+    return Proxy(lambda: images)
 
 
 def _literal(uploads: Uploads, proxy: Proxy) -> nn.Module:

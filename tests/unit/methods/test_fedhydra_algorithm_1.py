@@ -23,8 +23,8 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-NO_PROXY = Proxy(torch.empty(0))
-SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "auto", "seed": 11}
+NO_PROXY = Proxy(lambda: torch.empty(0))
+SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "seed": 11}
 STEPS, NOISE, WIDTH = 4, 6, 4
 
 

@@ -23,7 +23,7 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-SETTINGS = {"rounds": 2, "batch_size": 8, "bank": "loop", "seed": 11}
+SETTINGS = {"rounds": 2, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
 
 
 def test_what_w0_knew_is_a_kl_to_the_student(fixed_logits):
@@ -95,7 +95,7 @@ def test_the_loop_is_fedmho_sd(context):
         data,
         ImageBatches(*part, spec=SPEC, batch_size=8),
         uploads,
-        make_method(cfg, SPEC, uploads, Proxy(torch.empty(0))),
+        make_method(cfg, SPEC, uploads, Proxy(lambda: torch.empty(0))),
         student=_student,
         inputs={},
         settings=SETTINGS,

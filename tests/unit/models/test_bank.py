@@ -4,7 +4,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.bank import AT_ONCE, ClientBank
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2, lenet5
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
@@ -80,20 +80,19 @@ def test_different_architectures_share_a_bank():
     assert [len(client) for client in replies.statistics] == [2, 0]
 
 
-def _answer(models: list[nn.Module], mode: str, needs: frozenset[str]):
+def _answer(models: list[nn.Module], mode: str, needs: frozenset[str], at_once: int | None = None):
     x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    replies = ClientBank(models, mode=mode)(x, needs)
+    replies = ClientBank(models, mode=mode, at_once=at_once)(x, needs)
     variances = [layer.batch_var.sum() for client in replies.statistics for layer in client]
     (replies.logits.square().sum() + sum(variances) + sum(f.sum() for f in replies.features)).backward()
     return replies, x.grad
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
-def test_many_clients_answer_in_groups_as_they_would_together(monkeypatch, mode):
+def test_many_clients_answer_in_groups_as_they_would_together(mode):
     models, needs = _clients(5), frozenset({"statistics", "features"})
-    together = _answer(models, mode, needs)
-    monkeypatch.setattr("oneshot_fl.models.bank.AT_ONCE", 2)
-    assert_close(_answer(models, mode, needs), together, rtol=1e-4, atol=1e-5)
+    together, in_groups = _answer(models, mode, needs), _answer(models, mode, needs, at_once=2)
+    assert_close(in_groups, together, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_kept_for_the_way_back_does_not_grow_with_the_number_of_clients():
@@ -108,8 +107,8 @@ def test_what_is_kept_for_the_way_back_does_not_grow_with_the_number_of_clients(
         model = cnn2(SPEC, norm=True)
         x = torch.randn(64, 1, 8, 8, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            logits = ClientBank([model] * count)(x).logits
+            logits = ClientBank([model] * count, at_once=16)(x).logits
         del logits
         return sum(sizes.values())
 
-    assert kept(64) < kept(AT_ONCE)
+    assert kept(64) < kept(16)

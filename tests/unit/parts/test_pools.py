@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from oneshot_fl.parts.pools import Entry, Pool
@@ -27,6 +28,19 @@ def test_a_bounded_pool_forgets_the_oldest_round():
     pool.add(_entry(2.0))
     (batch,) = pool.batches(8, torch_generator(0))
     assert set(batch.y.tolist()) == {2}
+
+
+def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded(spec):
+    pool = Pool(rounds=None, uint8=True, spec=spec)
+    x = torch.tensor([-1.0, 0.0, 0.003, 1.0]).view(4, 1, 1, 1)  # at mean and std 0.5: bytes 0, 127.5, 127.9, 255
+    packed = pool.pack(x)
+    assert packed.dtype == torch.uint8
+    assert packed.flatten().tolist() == [0, 128, 128, 255]
+    pool.add(Entry(packed, torch.arange(4), torch.zeros(4, 2)))
+    (batch,) = pool.batches(4, torch_generator(0))
+    assert batch.x[batch.y == 2].item() == pytest.approx(2 * 128 / 255 - 1, abs=1e-6)
+    assert pool.bytes == 4 * 1 + 4 * 8 + 4 * 2 * 4
+    assert Pool(rounds=None).pack(x).dtype == torch.float32
 
 
 def test_a_pool_without_refill_is_closed_by_its_first_batch():

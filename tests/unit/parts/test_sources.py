@@ -49,7 +49,7 @@ def test_reset_draws_new_weights_and_keeping_does_not(spec):
 
 def test_proxy_images_come_normalised_without_labels_and_in_every_round_alike(spec):
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).repeat(1, 1, 8, 8)
-    source = ProxySource(Proxy(images), spec=spec)
+    source = ProxySource(Proxy(lambda: images), spec=spec)
     source.begin(torch_generator(0))
     x, y = source.make(lambda x, y: x.sum(), lambda loss: None, torch_generator(1))
     assert y is None

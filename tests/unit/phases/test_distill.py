@@ -25,7 +25,7 @@ from oneshot_fl.phases.distill import Loop, Method, distill, frozen
 from oneshot_fl.seeds import seeded
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "seed": 5}
+SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "seed": 5}
 OPTIMIZERS = {
     "source": partial(torch.optim.Adam, lr=0.01),
     "student": partial(torch.optim.SGD, lr=0.05, momentum=0.9),

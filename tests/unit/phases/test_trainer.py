@@ -3,7 +3,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
-from oneshot_fl.phases.trainer import make_trainer
+from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here
 
 
 class OneConvolution(LightningModule):
@@ -26,3 +26,20 @@ def test_outputs_of_convolutions_have_the_layout_that_was_asked_for(channels, ch
     trainer.test(module, torch.zeros(2, 1, channels, 8, 8), verbose=False)
     assert module.output.is_contiguous(memory_format=torch.channels_last) is channels_last
     assert module.output.is_contiguous() is not channels_last
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [("fma avx512f avx512_bf16 avx2", True), ("amx_bf16", True), ("avx512f avx512_bf1", False)]
+)
+def test_a_cpu_tells_whether_it_multiplies_bf16(tmp_path, flags, expected):
+    (tmp_path / "cpuinfo").write_text(f"model name : any\nflags : {flags}\n")
+    assert cpu_has_bf16(tmp_path / "cpuinfo") is expected
+    assert not cpu_has_bf16(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_auto_is_what_the_cpu_is_fastest_with(monkeypatch, has_bf16, expected):
+    monkeypatch.setattr("oneshot_fl.phases.trainer.cpu_has_bf16", lambda: has_bf16)
+    settings = {"accelerator": "cpu", "channels_last": True}
+    assert precision_here({**settings, "precision": "auto"}) == expected
+    assert precision_here({**settings, "precision": "64-true"}) == "64-true"
