@@ -56,7 +56,7 @@ def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: lis
     warnings.filterwarnings("ignore", module="lightning")
     own = {key: value for key, value in settings.items() if key != "channels_last"}
     if own.get("precision") == "auto":
-        own["precision"] = precision_here(own)
+        own["precision"] = precision_here(settings)
     layout = [ChannelsLast()] if settings["channels_last"] else []
     return Trainer(
         **own,
