@@ -38,8 +38,8 @@ format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-bench: $(READY)  ## Measure the speed choices side by side
-	$(RUN) benchmarks/side_by_side.py
+bench: $(READY)  ## Measure the speed, about half an hour on a quiet machine
+	$(RUN) -m benchmarks --out docs/results/speed
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build

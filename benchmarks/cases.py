@@ -89,11 +89,42 @@ def choices(repeats: int) -> list[Row]:
 
 
 def many_clients(repeats: int) -> list[Row]:
-    """A generator step from 5 to 100 clients."""
-    narrow = replace(GREY, width=16)
-    steps = {m: Steps(replace(narrow, clients=m)).generation() for m in (5, 10, 20, 50, 100)}
-    medians = in_turn({str(m): timed(step) for m, step in steps.items()}, repeats=repeats)
-    return [{"clients": m, "generator step, s": (s := medians[str(m)]["whole"]), "s a client": s / m} for m in steps]
+    """A generator step from 5 to 100 clients, with 16 and with all of them at once in memory."""
+    counts = (5, 10, 20, 50, 100)
+    narrow = {m: replace(GREY, width=16, clients=m) for m in counts}
+    steps = {(m, at_once): Steps(narrow[m], at_once=at_once).generation() for m in counts for at_once in (16, None)}
+    medians = in_turn({f"{m} {at_once}": timed(step) for (m, at_once), step in steps.items()}, repeats=repeats)
+    rows = []
+    for m in counts:
+        grouped, together = (medians[f"{m} {at_once}"]["whole"] for at_once in (16, None))
+        rows.append(
+            {
+                "clients": m,
+                "16 at once, s": grouped,
+                "s a client": grouped / m,
+                "all at once, s": together,
+                "all, s a client": together / m,
+            }
+        )
+    return rows
+
+
+def stratification_share(repeats: int) -> list[Row]:
+    """What stratification would add to DENSE's server part at the paper's T_g = 200, T_G = 30, m = 5, c = 10."""
+    rounds, steps, batches = 200, 30, (128, 32, 16)
+    rows = []
+    for scale in (replace(GREY, classes=10), replace(COLOUR, classes=10)):
+        for precision in PRECISIONS:
+            whole = Steps(scale, precision=precision)
+            parts = {batch: Steps(replace(scale, batch=batch), precision=precision) for batch in batches}
+            actions = {"generator": whole.generation(), "student": whole.training()}
+            actions |= {str(batch): part.stratification(at_once=1) for batch, part in parts.items()}
+            measured = in_turn({name: timed(action) for name, action in actions.items()}, repeats=repeats)
+            seconds = {name: medians["whole"] for name, medians in measured.items()}
+            dense = rounds * steps * seconds["generator"] + rounds * (rounds + 1) / 2 * seconds["student"]
+            shares = {f"batch {batch}": scale.clients * steps * seconds[str(batch)] / dense for batch in batches}
+            rows.append({"scale": scale.name, "precision": precision, "DENSE's server, s": dense, **shares})
+    return rows
 
 
 def many_classes(repeats: int) -> list[Row]:
@@ -150,6 +181,7 @@ GROUPS = {
     "Choices": choices,
     "Many clients": many_clients,
     "Many classes": many_classes,
+    "Stratification over DENSE": stratification_share,
     "Lightning": lightning,
     "Start-up": start_up,
     "Peak memory": memory,

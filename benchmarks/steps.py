@@ -33,12 +33,18 @@ class Steps:
     """The steps of one scale, precision and layout."""
 
     def __init__(
-        self, scale: Scale, *, precision: str = "32-true", channels_last: bool = True, bank: Any = "loop"
+        self,
+        scale: Scale,
+        *,
+        precision: str = "32-true",
+        channels_last: bool = True,
+        bank: Any = "loop",
+        at_once: int | None = None,
     ) -> None:
         self.scale, self.spec, self.precision = scale, scale.data().spec, precision
         self.cfg = configuration("fedhydra", scale)
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self.bank = ClientBank([self._model() for _ in range(scale.clients)], mode=bank)
+        self.bank = ClientBank([self._model() for _ in range(scale.clients)], mode=bank, at_once=at_once)
 
     def _model(self) -> nn.Module:
         return build(self.cfg.model, spec=self.spec).to(memory_format=self.layout)
