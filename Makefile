@@ -39,7 +39,7 @@ format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff format .
 
 bench: $(READY)  ## Measure the speed, about half an hour on a quiet machine
-	$(RUN) -m benchmarks --out docs/results/speed
+	$(RUN) -m benchmarks --out docs/results/speed.json
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build

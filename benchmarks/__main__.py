@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print Markdown, and keep the numbers as JSON where `--out` says.
+"""`python -m benchmarks`: measure, print Markdown tables, and keep the numbers as JSON where `--out` says.
 
 Nothing else should run on the machine; ratios within a row stay meaningful if something does.
 """
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3, help="measurements of everything, after one to warm up")
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS), help="tables to make")
-    parser.add_argument("--out", type=Path, help="a file to which .md and .json are added")
+    parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     parser.add_argument("--peak", nargs=2, metavar=("WAY", "METHOD"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.peak:
@@ -38,7 +38,7 @@ def main() -> None:
         tables[name] = GROUPS[name](given.repeats)
         print(f"\n## {name}\n\n{markdown(tables[name])}", flush=True)
         if given.out:
-            given.out.with_suffix(".json").write_text(json.dumps(tables, indent=1))
+            given.out.write_text(json.dumps(tables, indent=1))
 
 
 def markdown(rows: list[Row]) -> str:

@@ -74,6 +74,7 @@ def choices(repeats: int) -> list[Row]:
         stacked, narrow = Steps(scale, bank="stacked"), Steps(replace(scale, width=16))
         pairs = {
             "training step: contiguous | channels_last": (layout.training(), plain.training()),
+            "training step: torch.compile | as it is": (plain.training(compiled=True), plain.training()),
             "generator step: contiguous | channels_last": (layout.generation(), plain.generation()),
             "generator step: clients stacked | one by one": (stacked.generation(), plain.generation()),
             "stratification, width 16: classes stacked | one by one": (

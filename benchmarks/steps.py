@@ -55,12 +55,13 @@ class Steps:
     def _labels(self) -> Tensor:
         return torch.randint(self.scale.classes, (self.scale.batch,))
 
-    def training(self) -> Step:
+    def training(self, *, compiled: bool = False) -> Step:
         """Of a client, and of the student on labels."""
         model, y = self._model(), self._labels()
+        called = torch.compile(model) if compiled else model
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         x = torch.randn(self.scale.batch, self.spec.channels, self.spec.size, self.spec.size)
-        return partial(self._step, optimizer, lambda: F.cross_entropy(model(x).float(), y))
+        return partial(self._step, optimizer, lambda: F.cross_entropy(called(x).float(), y))
 
     def generation(self) -> Step:
         """Of DENSE's generator against all clients and a student."""
