@@ -46,9 +46,9 @@ class ClientBank(nn.Module):
     Args:
         models: the uploaded classifiers.
         mode: `loop` calls one client after the other; `stacked` runs clients of one architecture as one
-            `torch.func`-stacked model; `auto` loops on a CPU, where that is 1.6 times faster (`make bench`: 5 cnn3,
-            128 images of 3x32x32), stacks on an accelerator, where launches are expected to dominate (not measured
-            yet), and always loops over different architectures.
+            `torch.func`-stacked model; `auto` loops on a CPU, where a generator step is 1.2 (5 cnn2, 28x28) to 1.9
+            times (5 cnn3, 3x32x32) faster so (docs/results/speed.md), stacks on an accelerator, where launches are
+            expected to dominate (not measured yet), and always loops over different architectures.
         at_once: clients whose activations for the way back are in memory together; None: all.
     """
 

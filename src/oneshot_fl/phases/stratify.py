@@ -2,8 +2,8 @@
 
 The algorithm trains one generator a client and class. Here the classes of a client run as one batch of
 `torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm. `auto` stacks
-none on a CPU, where grouped convolutions are about two times slower than plain ones (`make bench`: 128 images of 28x28,
-two cores), and all on an accelerator, where launches are expected to dominate (not measured yet).
+none on a CPU, where it takes the same time and less memory (docs/results/speed.md), and all on an accelerator, where
+launches are expected to dominate (not measured yet).
 """
 
 import json

@@ -31,8 +31,8 @@ class EpochEnd(Callback):
 class ChannelsLast(Callback):
     """Put convolutions' weights in the memory layout `[b, H, W, C]` before anything runs; their outputs follow.
 
-    On a CPU a generator step of five clients is 1.2 to 1.5 times faster so, a step of local training 1.2 to 1.6 times
-    (`make bench`); on a GPU it has not been measured.
+    On a CPU a generator step of five clients is 1.1 to 1.3 times faster so, a step of local training 1.4 to 1.5 times
+    (docs/results/speed.md); on a GPU it has not been measured.
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
