@@ -90,8 +90,8 @@ class Steps:
             generator = self._generator()
             generator.reset(torch_generator(0))
             z, adam = torch.randn(self.scale.batch, self.scale.noise), partial(torch.optim.Adam, lr=0.001)
-            module = StratifyModule(self._model(), generator, classes=group, z=z, optimizer=adam)
-            steps.append(partial(self._step, module.configure_optimizers(), partial(module.training_step, None, 0)))
+            module = StratifyModule(self._model(), generator, classes=group, z=z, steps=1, optimizer=adam)
+            steps.append(partial(self._step, module.configure_optimizers(), partial(_total, module)))
 
         def all_groups() -> None:
             for step in steps:
@@ -107,6 +107,10 @@ class Steps:
         optimizer.step()
 
 
+def _total(module: StratifyModule) -> Tensor:
+    return module.class_losses().sum()
+
+
 class LocalTraining:
     """Four epochs of one client, with and without Lightning's Trainer."""
 
@@ -119,7 +123,9 @@ class LocalTraining:
 
     def _module(self) -> ClientModule:
         sgd = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
-        return ClientModule(build(self.model, spec=self.spec).to(memory_format=torch.channels_last), sgd)
+        return ClientModule(
+            build(self.model, spec=self.spec).to(memory_format=torch.channels_last), sgd, self._batches()
+        )
 
     def _batches(self) -> ImageBatches:
         rng = torch_generator(0)
@@ -128,14 +134,14 @@ class LocalTraining:
     def by_trainer(self) -> None:
         """As the program does it."""
         trainer = make_trainer({"accelerator": "cpu", "channels_last": True}, epochs=self.epochs)
-        trainer.fit(self._module(), train_dataloaders=self._batches())
+        trainer.fit(self._module(), train_dataloaders=range(1))
 
     def by_hand(self) -> None:
         """The bare loop over the same batches."""
-        module, batches = self._module(), self._batches()
+        module = self._module()
         optimizer = module.configure_optimizers()
-        for batch in (batch for _ in range(self.epochs) for batch in batches):
-            loss = module.training_step(batch, 0)
+        for batch in (batch for _ in range(self.epochs) for batch in module.batches):
+            loss = module.loss(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -34,22 +34,35 @@ REVISION = 2  # raise it when a change here makes other numbers from the same co
 
 
 class StratifyModule(LightningModule):
-    """Generators for some classes of one client, trained together; every step's loss of every class is kept.
+    """Generators for some classes of one client, trained together; `training_step` is all of the T_G steps.
+
+    Every step's loss of every class is kept.
 
     Args:
         client: the frozen client F_k.
         generator: the common start theta_G of all of them.
         classes: the target classes j, `[g]`.
         z: the common noise, `[b, nz]`.
+        steps: T_G.
     """
+
+    automatic_optimization = False
 
     classes: Tensor
     z: Tensor
 
     def __init__(
-        self, client: nn.Module, generator: ConvGenerator, *, classes: Tensor, z: Tensor, optimizer: OptimizerFactory
+        self,
+        client: nn.Module,
+        generator: ConvGenerator,
+        *,
+        classes: Tensor,
+        z: Tensor,
+        steps: int,
+        optimizer: OptimizerFactory,
     ) -> None:
         super().__init__()
+        self.steps = steps
         self.client = client.requires_grad_(False).eval()
         self.generator, self.optimizer = generator.requires_grad_(False), optimizer
         self.names = [name for name, _ in generator.named_parameters()]
@@ -74,14 +87,22 @@ class StratifyModule(LightningModule):
             return functional_call(self.generator, single, (self.z,)).unsqueeze(0)
         return vmap(lambda params: functional_call(self.generator, params, (self.z,)))(stacked)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Eq. 1 for every class; the sum's gradient is each generator's own, because they share no parameter."""
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """The gradient of the sum over classes is each generator's own, because they share no parameter."""
+        optimizer: Any = self.optimizers()
+        for _ in range(self.steps):
+            losses = self.class_losses()
+            self.losses.append(losses.detach())
+            optimizer.zero_grad()
+            self.manual_backward(losses.sum())
+            optimizer.step()
+
+    def class_losses(self) -> Tensor:
+        """Eq. 1 for every class, `[g]`."""
         images = self.images()
         labels = self.classes.repeat_interleave(len(self.z))
         losses = F.cross_entropy(widened(self.client(images.flatten(0, 1))), labels, reduction="none")
-        per_class = losses.view(len(self.classes), -1).mean(dim=1)
-        self.losses.append(per_class.detach())
-        return per_class.sum()
+        return losses.view(len(self.classes), -1).mean(dim=1)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """One optimiser for the stack; Adam and SGD work element by element, so it equals one a generator."""
@@ -166,6 +187,6 @@ def _measure(
     generator = build_generator()
     generator.reset(rng)
     z = generator.sample_noise(settings["batch_size"], rng)
-    module = StratifyModule(client, generator, classes=group, z=z, optimizer=optimizer)
-    make_trainer(context.trainer).fit(module, train_dataloaders=range(settings["steps"]))
+    module = StratifyModule(client, generator, classes=group, z=z, steps=settings["steps"], optimizer=optimizer)
+    make_trainer(context.trainer).fit(module, train_dataloaders=range(1))
     return guidance_capability(torch.stack(module.losses), min_loss=settings["min_loss"]).cpu()

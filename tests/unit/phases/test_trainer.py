@@ -43,3 +43,31 @@ def test_auto_is_what_the_cpu_is_fastest_with(monkeypatch, has_bf16, expected):
     settings = {"accelerator": "cpu", "channels_last": True}
     assert precision_here({**settings, "precision": "auto"}) == expected
     assert precision_here({**settings, "precision": "64-true"}) == "64-true"
+
+
+class TwoSteps(LightningModule):
+    """Asks its model before and after a change of its weights, all in one training step."""
+
+    automatic_optimization = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(1, 1, bias=False)
+
+    def training_step(self, batch, batch_idx):
+        self.answers = [self.model(batch).item()]
+        with torch.no_grad():
+            self.model.weight.fill_(8.0)
+        self.answers.append(self.model(batch).item())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_mixed_precision_sees_weights_that_changed_within_a_training_step():
+    """torch's autocast may keep its bf16 copies of weights until it ends, which here is a whole round or epoch."""
+    module = TwoSteps()
+    nn.init.ones_(module.model.weight)
+    trainer = make_trainer({"accelerator": "cpu", "precision": "bf16-mixed", "channels_last": True})
+    trainer.fit(module, torch.ones(1, 1, 1))
+    assert module.answers == [1.0, 8.0]
