@@ -1,6 +1,8 @@
 import pytest
+import torch
+from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import load_data
+from oneshot_fl.assemble import load_data, make_optimizer
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -42,3 +44,18 @@ def test_data_without_domains_are_refused():
 def test_a_key_that_a_part_does_not_take_is_named(group):
     with pytest.raises(OneshotError, match=r"oneshot_fl\.data\..*unexpected keyword argument 'colour'"):
         load_data(compose_config(f"+{group}.colour=3"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fused"),
+    [
+        ({"_target_": "torch.optim.SGD"}, True),
+        ({"_target_": "torch.optim.Adam"}, True),
+        ({"_target_": "torch.optim.Adam", "fused": False}, False),
+        ({"_target_": "torch.optim.RMSprop"}, None),
+    ],
+)
+def test_an_optimiser_steps_in_one_kernel_where_it_can_and_nobody_minds(settings, fused):
+    factory = make_optimizer(OmegaConf.create({**settings, "_partial_": True, "lr": 0.1}))
+    optimizer = factory([torch.nn.Parameter(torch.ones(2))])
+    assert optimizer.defaults.get("fused") is fused

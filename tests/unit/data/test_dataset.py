@@ -61,3 +61,19 @@ def test_a_missing_data_set_says_which_files_where_and_how(tmp_path):
     assert "\n" not in line
     for part in (str(tmp_path), "MNIST/raw", "data.root", "data.download=true"):
         assert part in line
+
+
+def test_a_data_set_that_moves_is_not_hashed_again(monkeypatch):
+    data = digits(mean=[0.5], std=[0.5])
+    expected = data.fingerprint
+    monkeypatch.setattr("oneshot_fl.data.dataset.hashlib.sha256", None)
+    assert data.to(torch.device("cpu")).fingerprint == expected
+
+
+def test_normalisation_made_while_testing_serves_training_too():
+    spec = DataSpec(1, 8, 3, (0.123,), (0.456,))
+    with torch.inference_mode():
+        spec.normalise(torch.zeros(1, 1, 8, 8))
+    pixels = torch.zeros(1, 1, 8, 8, requires_grad=True)
+    spec.normalise(pixels).sum().backward()
+    assert pixels.grad.flatten()[0].item() == pytest.approx(1 / 0.456)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oneshot_fl.data.dataset import make_dataset
-from oneshot_fl.data.proxy import from_dataset, hold_out, noise
+from oneshot_fl.data.proxy import Proxy, from_dataset, hold_out, noise
 from oneshot_fl.errors import OneshotError
 
 
@@ -65,3 +65,11 @@ def test_another_data_sets_images_take_this_ones_channels_and_size():
     grey, colour = _data(), _data(channels=3)
     colour.train_images[:, 1] += 3  # channels v, v + 3, v: their mean is v + 1
     assert _values(from_dataset(grey, other=colour, samples=20, seed=0)[1].images) == list(range(1, 21))
+
+
+def test_images_are_made_when_they_are_first_asked_for_and_once():
+    made = []
+    proxy = Proxy(lambda: made.append(1) or torch.zeros(2, 1, 8, 8)).to(torch.device("cpu"))
+    assert made == []
+    assert len(proxy.images) == len(proxy.images) == 2
+    assert made == [1]
