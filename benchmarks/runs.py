@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from rich.console import Console
 from torch import nn
@@ -19,7 +18,7 @@ from benchmarks.measure import Seconds
 from benchmarks.scale import Scale
 from oneshot_fl.artifacts import Store
 from oneshot_fl.assemble import Given
-from oneshot_fl.config import build, config_dir, plain
+from oneshot_fl.config import build, composed, plain
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
@@ -46,8 +45,7 @@ def configuration(method: str, scale: Scale, *more: str) -> DictConfig:
         *(f"{phase}.batch_size={scale.batch}" for phase in ("clients", "stratify", "distill")),
         *more,
     ]
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=overrides)
+    return composed(*overrides)
 
 
 def ours(cfg: DictConfig, scale: Scale) -> Seconds:

@@ -41,10 +41,11 @@ def load_data(cfg: DictConfig) -> Given:
     """The data set on the run's device without what a proxy takes away, and its split among the clients."""
     cached = {"cache": str(_store_root(cfg))} if "cache" in cfg.data else {}
     whole: Dataset = build(cfg.data, **cached)
+    fingerprint = whole.fingerprint  # before anything moves, which takes it along
     data, proxy = _make_proxy(cfg, whole)
     indices = build(cfg.partition, labels=data.train_labels.numpy(), **_domains(cfg, data))
     device = device_of(plain(cfg.trainer))
-    return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device), whole.fingerprint)
+    return Given(data.to(device), Partition(cfg.partition.name, indices), proxy.to(device), fingerprint)
 
 
 def _make_proxy(cfg: DictConfig, data: Dataset) -> tuple[Dataset, Proxy]:

@@ -59,3 +59,8 @@ def test_an_optimiser_steps_in_one_kernel_where_it_can_and_nobody_minds(settings
     factory = make_optimizer(OmegaConf.create({**settings, "_partial_": True, "lr": 0.1}))
     optimizer = factory([torch.nn.Parameter(torch.ones(2))])
     assert optimizer.defaults.get("fused") is fused
+
+
+def test_a_data_set_is_hashed_once_however_it_moves():
+    given = load_data(compose_config("trainer=cpu"))
+    assert vars(given.data)["fingerprint"] == given.fingerprint

@@ -66,7 +66,8 @@ class Dataset:
         """The same data set with its tensors on `device`; what was hashed is not hashed again."""
         tensors: dict[str, Any] = {name: tensor.to(device) for name, tensor in self._tensors().items()}
         moved = replace(self, **tensors)
-        moved.__dict__.update({name: value for name, value in self.__dict__.items() if name == "fingerprint"})
+        if "fingerprint" in self.__dict__:
+            moved.__dict__["fingerprint"] = self.fingerprint
         return moved
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
+from oneshot_fl.models.precision import widened
 
 
 class Encoder(nn.Module):
@@ -88,7 +89,7 @@ class CVAE(nn.Module):
             y: labels `[b]`.
             noise: N(0, 1), `[b, latent]`.
         """
-        logits, mu, logvar = (output.float() for output in self(x, y, noise))  # sums need more than bf16's 8 bits
+        logits, mu, logvar = (widened(output) for output in self(x, y, noise))  # sums need more than bf16's 8 bits
         target = Resize(logits.shape[-1])(x.float())
         if self.squared_error:
             distance = F.mse_loss(torch.sigmoid(logits), target, reduction="sum")

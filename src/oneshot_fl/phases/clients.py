@@ -21,7 +21,7 @@ from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
-from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer, minimise
 from oneshot_fl.seeds import seeded, torch_generator
 
 Batch = tuple[Tensor, Tensor]
@@ -116,10 +116,8 @@ class ClientModule(LightningModule):
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """One step of the optimiser; the loss before it, detached."""
-        optimizer.zero_grad()
         loss = self.loss(batch)
-        self.manual_backward(loss)
-        optimizer.step()
+        minimise(self, loss, optimizer)
         return loss.detach()
 
     def loss(self, batch: Batch) -> Tensor:
@@ -140,11 +138,9 @@ class SharpnessAwareModule(ClientModule):
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """Step from the weights with the gradient beside them; the loss returned is that at the weights."""
-        optimizer.zero_grad()
         loss = self.loss(batch)
-        self.manual_backward(loss)
         with running_statistics_kept(self.model):
-            optimizer.step(closure=lambda: self.manual_backward(self.loss(batch)))
+            minimise(self, loss, optimizer, closure=lambda: self.manual_backward(self.loss(batch)))
         return loss.detach()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

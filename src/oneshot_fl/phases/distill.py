@@ -36,7 +36,7 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer, minimise
 from oneshot_fl.seeds import seeded, torch_generator
 
 REVISION = 4  # raise it when a change here makes other numbers from the same configuration
@@ -115,7 +115,7 @@ class DistillModule(LightningModule):
         if self.schedule == "cosine":
             anneal(optimizer, len(self.history) / self.settings["rounds"])
         for entry in self.pool.batches(self.settings["batch_size"], self.rng):
-            self._minimise(self._student_loss(entry), optimizer)
+            minimise(self, self._student_loss(entry), optimizer)
 
     def _generate(self) -> tuple[Tensor, Tensor | None]:
         optimizer = self._optimizer("source")
@@ -124,7 +124,7 @@ class DistillModule(LightningModule):
         with frozen(self.student):
             return self.source.make(
                 lambda x, y: self._score("generator", x, y),
-                lambda loss: self._minimise(loss, optimizer),
+                lambda loss: minimise(self, loss, optimizer),
                 self.rng,
             )
 
@@ -165,11 +165,6 @@ class DistillModule(LightningModule):
         total, values = objective(view)
         self._terms[who].append(values)
         return total
-
-    def _minimise(self, loss: Tensor, optimizer: LightningOptimizer) -> None:
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Test accuracy of the student after the round; reported, never used to choose anything."""

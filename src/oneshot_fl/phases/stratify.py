@@ -26,7 +26,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.clients import TrainedClient
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import OptimizerFactory, device_of, make_trainer
+from oneshot_fl.phases.trainer import OptimizerFactory, device_of, make_trainer, minimise
 from oneshot_fl.reporting.progress import Task
 from oneshot_fl.seeds import torch_generator
 
@@ -93,9 +93,7 @@ class StratifyModule(LightningModule):
         for _ in range(self.steps):
             losses = self.class_losses()
             self.losses.append(losses.detach())
-            optimizer.zero_grad()
-            self.manual_backward(losses.sum())
-            optimizer.step()
+            minimise(self, losses.sum(), optimizer)
 
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
+from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
 
@@ -88,6 +88,15 @@ def precision_here(settings: Mapping[str, Any]) -> str:
 def cpu_has_bf16(described: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether this CPU multiplies bf16 numbers in hardware (AVX-512 or AMX); where nobody tells, it does not."""
     return described.is_file() and not {"avx512_bf16", "amx_bf16"}.isdisjoint(described.read_text().split())
+
+
+def minimise(
+    module: LightningModule, loss: Tensor, optimizer: Any, *, closure: Callable[[], None] | None = None
+) -> None:
+    """One step of an optimiser on a loss, for a module that optimises by hand; `closure` is what its `step` calls."""
+    optimizer.zero_grad()
+    module.manual_backward(loss)
+    optimizer.step(closure=closure)
 
 
 def fraction(accuracy: Any) -> float:
