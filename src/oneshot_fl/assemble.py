@@ -10,19 +10,19 @@ import torch
 from omegaconf import DictConfig
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import Kind, build, composed, plain, source_needs, takes, without_parts
+from oneshot_fl.config import Kind, build, client_nodes, composed, kinds, plain, source_needs, takes, without_parts
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.bank import architecture, has_batch_norm
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Decoder, Uploads
 from oneshot_fl.parts.view import Combine
 from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training
-from oneshot_fl.phases.distill import Loop, Method
+from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.phases.trainer import OptimizerFactory, device_of, precision_here
 
 
@@ -153,8 +153,12 @@ def make_method(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy)
 
 def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Loop:
     """The slots of a method that generates and distils."""
-    slots = cfg.method
-    optimizers = {"source": slots.source.get("optimizer"), "student": _of_student(cfg, "student_optimizer")}
+    slots, warm_up = cfg.method, _make_warm_up(cfg, uploads)
+    optimizers = {
+        "source": slots.source.get("optimizer"),
+        "student": _of_student(cfg, "student_optimizer"),
+        "warm_up": slots.warm_up.optimizer if warm_up else None,
+    }
     return Loop(
         ensemble=build(slots.ensemble)(uploads) if slots.get("ensemble") else NoTeacher(),
         source=_make_source(cfg, spec, uploads, proxy),
@@ -164,13 +168,25 @@ def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -
         optimizers={who: make_optimizer(node) for who, node in optimizers.items() if node is not None},
         perturb=build(slots.perturb)(spec) if slots.get("perturb") else None,
         schedule=_of_student(cfg, "student_schedule"),
+        warm_up=warm_up,
     )
+
+
+def _make_warm_up(cfg: DictConfig, uploads: Uploads) -> WarmUp | None:
+    """The method's, where the clients' architectures differ: there is no average of all of them to begin at."""
+    slot = cfg.method.get("warm_up")
+    if slot is None or len({architecture(model) for model in uploads.models}) < 2:
+        return None
+    return WarmUp(slot.passes, Objective(build(slot.student)))
 
 
 def _make_source(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -> Source:
     part = build(without_parts(cfg.method.source))
     if "proxy" in part.func.needs:
         return part(proxy, spec=spec)
+    if "own_decoder" in part.func.needs:
+        first = client_nodes(cfg)[kinds(cfg).index("cvae")]
+        return part(uploads.decoders, spec=spec, make=partial(build, first, spec=spec))
     if "decoders" in part.func.needs:
         return part(uploads.decoders, spec=spec)
     return part(build(cfg.method.source.generator, spec=spec), classes=spec.classes)

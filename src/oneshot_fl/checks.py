@@ -1,9 +1,7 @@
 """Checks before any training, and plain words for the errors of composing a configuration."""
 
-import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,113 +17,11 @@ from oneshot_fl.config import (
     nearest,
     plain,
     search_path,
-    server_model,
+    server_models,
     source_needs,
 )
 from oneshot_fl.errors import OneshotError
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a value must be; `says` completes "must be ..."."""
-
-    says: str
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-COUNT = Rule("a whole number of at least 1", lambda v: _is_integer(v) and v >= 1)
-COUNT_OR_ZERO = Rule("a whole number of at least 0", lambda v: _is_integer(v) and v >= 0)
-COUNT_OR_NULL = Rule("a whole number of at least 1, or null", lambda v: v is None or (_is_integer(v) and v >= 1))
-POSITIVE = Rule("a number above 0", lambda v: _is_number(v) and 0 < v < float("inf"))
-NOT_NEGATIVE = Rule("a number of at least 0", lambda v: _is_number(v) and 0 <= v < float("inf"))
-SWITCH = Rule("true or false", lambda v: isinstance(v, bool))
-POSITIVE_OR_NULL = Rule("a number above 0, or null", lambda v: v is None or POSITIVE.holds(v))
-
-
-def _one_of(*names: str) -> Rule:
-    return Rule(f"one of {', '.join(names)}", lambda v: v in names)
-
-
-SCHEDULE = _one_of("constant", "cosine")
-RULES: dict[str, Rule] = {
-    "seed": COUNT_OR_ZERO,
-    "data.domains": Rule(
-        "a list of at least 2 names, or null",
-        lambda v: v is None or (OmegaConf.is_list(v) and len(set(v)) == len(v) >= 2),
-    ),
-    "data.size": COUNT_OR_NULL,
-    "data.channels": Rule("1 (grey) or 3 (colour)", lambda v: _is_integer(v) and v in (1, 3)),
-    "partition.seed": COUNT_OR_ZERO,
-    "partition.clients": COUNT,
-    "partition.classes": COUNT,
-    "partition.min_samples": COUNT_OR_ZERO,
-    "partition.retries": COUNT,
-    "partition.sigma": NOT_NEGATIVE,
-    "proxy.fraction": Rule("a number between 0 and 1", lambda v: _is_number(v) and 0 < v < 1),
-    "proxy.samples": COUNT,
-    "proxy.seed": COUNT_OR_ZERO,
-    "generator.noise": COUNT,
-    "generator.width": COUNT,
-    "cvae.latent": COUNT,
-    "cvae.hidden": COUNT,
-    "cvae.channels": Rule(
-        "a list of whole numbers of at least 1",
-        lambda v: OmegaConf.is_list(v) and len(v) > 0 and all(map(COUNT.holds, v)),
-    ),
-    "cvae.label_in_encoder": SWITCH,
-    "clients.epochs": COUNT_OR_ZERO,
-    "clients.batch_size": COUNT,
-    "clients.optimizer.lr": POSITIVE,
-    "clients.sam": POSITIVE_OR_NULL,
-    "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
-    "clients.seed": COUNT_OR_ZERO,
-    "clients.cvae.epochs": COUNT_OR_ZERO,
-    "clients.cvae.batch_size": COUNT,
-    "clients.cvae.optimizer.lr": POSITIVE,
-    "stratify.steps": COUNT,
-    "stratify.batch_size": COUNT,
-    "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),
-    "stratify.min_loss": POSITIVE,
-    "stratify.optimizer.lr": POSITIVE,
-    "stratify.seed": COUNT_OR_ZERO,
-    "distill.rounds": COUNT_OR_ZERO,
-    "distill.generator_steps": COUNT,
-    "distill.batch_size": COUNT,
-    "distill.clients_at_once": COUNT_OR_NULL,
-    "distill.bank": _one_of("auto", "loop", "stacked"),
-    "distill.generator_optimizer.lr": POSITIVE,
-    "distill.student_optimizer.lr": POSITIVE,
-    "distill.student_schedule": SCHEDULE,
-    "distill.seed": COUNT_OR_ZERO,
-    "evaluate.batch_size": COUNT,
-    "method.source.keep": _one_of("last", "best"),
-    "method.source.steps": COUNT,
-    "method.student_optimizer.lr": POSITIVE,
-    "method.student_schedule": SCHEDULE,
-    "method.source.samples": COUNT,
-    "method.source.split": _one_of("label_distribution", "squared_counts", "categorical"),
-    "method.source.bound": POSITIVE_OR_NULL,
-    "method.pool.nearest": Rule("a number above 0 and at most 1", lambda v: _is_number(v) and 0 < v <= 1),
-    "method.pool.rounds": COUNT_OR_NULL,
-    "method.pool.uint8": SWITCH,
-    "method.ensemble.scale": POSITIVE,
-    "method.ensemble.space": _one_of("logits", "probabilities"),
-    "method.ensemble.step": NOT_NEGATIVE,
-    "method.ensemble.decay": POSITIVE,
-    "method.ensemble.per": _one_of("batch", "round"),
-    "method.perturb.epsilon": NOT_NEGATIVE,
-    "method.perturb.direction": _one_of("sign", "gradient"),
-    "trainer.channels_last": SWITCH,
-    "communication_rounds": COUNT,
-}
+from oneshot_fl.rules import NOT_NEGATIVE, POSITIVE, POSITIVE_OR_NULL, RULES
 
 
 def check(cfg: DictConfig) -> None:
@@ -142,13 +38,12 @@ def check(cfg: DictConfig) -> None:
         if value is not ABSENT and not rule.holds(value):
             raise OneshotError(f"{key}={value}: must be {rule.says}")
     _check_terms(cfg)
-    models = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
-    models.append(server_model(cfg))
+    client_nodes(cfg)  # what is wrong with the kinds or names of models is told before what is missing
     _check_missing(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)
     _check_kinds(cfg)
-    _check_architectures(cfg, models)
+    _check_architectures(cfg)
 
 
 ABSENT = object()
@@ -199,8 +94,8 @@ def _check_groups(cfg: DictConfig) -> None:
 
 
 def _check_terms(cfg: DictConfig) -> None:
-    for slot in ("objective", "student"):
-        for name, term in (cfg.method.get(slot) or {}).items():
+    for slot in ("objective", "student", "warm_up.student"):
+        for name, term in (OmegaConf.select(cfg.method, slot) or {}).items():
             key = f"method.{slot}.{name}"
             if not OmegaConf.is_dict(term) or "_target_" not in term:
                 raise OneshotError(f"{key}={term}: must be a term with a weight; write {key}.weight={term}")
@@ -247,6 +142,11 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: draws its images from clients' decoders, and no client uploads one; choose "
             "clients=half_cvae or clients=all_cvae"
         )
+    if "own_decoder" in source_needs(cfg) and len(_latents(cfg)) > 1:
+        raise OneshotError(
+            f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
+            f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
+        )
     asks = cfg.method.get("ensemble") is not None or "same_architecture" in build(cfg.method.init).needs
     if asks and "classifier" not in wanted:
         raise OneshotError(
@@ -260,16 +160,24 @@ def _check_kinds(cfg: DictConfig) -> None:
         )
 
 
-def _check_architectures(cfg: DictConfig, models: list[DictConfig]) -> None:
-    needs = build(cfg.method.init).needs
-    settings = [plain(model) for model in models]
-    clients_differ = any(own != settings[0] for own in settings[:-1])
-    some_differ = clients_differ or settings[-1] != settings[0]
-    if "same_architecture" in needs and some_differ:
-        names = ", ".join(dict.fromkeys(model.name for model in models))
+def _latents(cfg: DictConfig) -> list[int]:
+    """The different lengths of the noise of clients' VAEs."""
+    found = {node.latent for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "cvae"}
+    return sorted(found)
+
+
+def _check_architectures(cfg: DictConfig) -> None:
+    needs, servers = build(cfg.method.init).needs, server_models(cfg)
+    classifiers = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
+    clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
+    some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
+    if "same_architecture" in needs and some_differ and len(servers) == 1:
+        names = ", ".join(dict.fromkeys(model.name for model in (*classifiers, *servers)))
+        prototypes = bool(cfg.method.get("prototypes"))
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
-            "choose one (model=cnn2 server_model=null) or a method that distils (method=dense, method=fedhydra)"
+            f"choose one (model=cnn2 server_model=null{', which averages each architecture' * prototypes}) or a method "
+            "that distils (method=dense, method=fedhydra)"
         )
     if cfg.distill.bank == "stacked" and clients_differ:
         raise OneshotError("distill.bank=stacked: clients have different architectures; use distill.bank=loop or auto")
@@ -282,7 +190,7 @@ def _check_architectures(cfg: DictConfig, models: list[DictConfig]) -> None:
         from oneshot_fl.data.dataset import DataSpec  # torch: not before it is needed
         from oneshot_fl.methods.ot import require_chain
 
-        require_chain(build(models[0], spec=DataSpec(channels=3, size=32, classes=10, mean=(0,) * 3, std=(1,) * 3)))
+        require_chain(build(servers[0], spec=DataSpec(channels=3, size=32, classes=10, mean=(0,) * 3, std=(1,) * 3)))
 
 
 def explain(error: Exception) -> str:

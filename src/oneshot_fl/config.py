@@ -1,6 +1,7 @@
 """Configuration: where it lives and how its nodes become parts; with `__main__`, the only code that knows Hydra."""
 
 import inspect
+import json
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import accumulate
@@ -201,9 +202,22 @@ def without_parts(source: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
 
 
-def server_model(cfg: DictConfig) -> DictConfig:
-    """The server's architecture: `server_model`, or the (first) client's."""
-    return client_models(cfg)[0] if cfg.server_model is None else architecture(cfg.server_model)
+def server_models(cfg: DictConfig) -> list[DictConfig]:
+    """The server's architectures: `server_model`, or the (first) client's.
+
+    A method with `prototypes` has a model for each architecture among its classifiers unless `server_model` is one.
+    """
+    if cfg.server_model is not None:
+        return [architecture(cfg.server_model)]
+    if not cfg.method.get("prototypes"):
+        return client_models(cfg)[:1]
+    nodes = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
+    return list({json.dumps(plain(node)): node for node in nodes or client_models(cfg)[:1]}.values())
+
+
+def server_name(cfg: DictConfig) -> str:
+    """What reports call the server's model, `cnn2` or, where several vote, `cnn2+lenet5`."""
+    return "+".join(node.name for node in server_models(cfg))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """The data flow: partition -> local training -> [stratify] -> distill -> evaluate -> report."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +25,10 @@ from oneshot_fl.assemble import (
     notes,
     uses_proxy,
 )
-from oneshot_fl.config import build, client_nodes, kinds, plain, server_model
+from oneshot_fl.config import build, client_nodes, kinds, plain, server_models
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.models.prototypes import together
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients import ClientPlan, Start, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -122,27 +122,27 @@ def _distill(
     guidance: Guidance | None,
     context: Context,
 ) -> Server:
-    plan = make_plan(server_model(cfg), given.data.spec)
+    plans = [make_plan(node, given.data.spec) for node in server_models(cfg)]
     return distill(
         given.data,
         test,
         uploads,
         make_method(cfg, given.data.spec, uploads, given.proxy),
-        student=_student(cfg, plan),
+        student=partial(_student, cfg, plans),
         inputs={
             "clients": [client.key for client in clients],
             "guidance": guidance.keys if guidance else None,
             "method": plain(cfg.method),
             "proxy": given.proxy.sha256 if uses_proxy(cfg) else None,
-            "model": plan.model_settings,
+            "models": [plan.model_settings for plan in plans],
         },
         settings=plain(cfg.distill),
         context=context,
     )
 
 
-def _student(cfg: DictConfig, plan: ClientPlan) -> Callable[[], nn.Module]:
+def _student(cfg: DictConfig, plans: list[ClientPlan]) -> nn.Module:
     """What the method's init begins with: weights of the server's own, or those that the clients began at."""
     if "clients_start" in build(cfg.method.init).needs:
-        return partial(plan.initial_model, cfg.clients.seed)
-    return partial(plan.student, cfg.distill.seed)
+        return together([plan.initial_model(cfg.clients.seed) for plan in plans])
+    return together([plan.student(cfg.distill.seed) for plan in plans])

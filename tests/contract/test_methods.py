@@ -1,4 +1,4 @@
-"""Every method in conf/ runs end to end: equal and mixed architectures, many clients of unequal size."""
+"""Every method in conf/ runs end to end: equal and mixed architectures, both kinds of clients, many of unequal size."""
 
 import pytest
 
@@ -13,6 +13,8 @@ METHODS = choices("method", 9)
 SETTINGS = {
     "same": ("model=cnn2",),
     "mixed": ("model=mixed", "model.names=[cnn2,lenet5,cnn2_plain]", "server_model=cnn2"),
+    "voting": ("model=mixed", "model.names=[cnn2,lenet5]"),
+    "weak": ("model=cnn2_plain", "partition.clients=6"),
     "many": ("partition=lognormal", "partition.clients=20", "partition.sigma=0.8", "model=cnn2_torch"),
 }
 
@@ -33,9 +35,10 @@ def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
         f"store={store}",
         f"method={method}",
         *SETTINGS[setting],
-        *clients_of(method),
+        *(("clients=half_cvae",) if setting == "weak" else clients_of(method)),
     )
-    if setting == "mixed" and "same_architecture" in build(cfg.method.init).needs:
+    differ = setting == "mixed" or (setting == "voting" and not cfg.method.get("prototypes"))
+    if differ and "same_architecture" in build(cfg.method.init).needs:
         with pytest.raises(OneshotError, match=f"method={method}: averaging needs one architecture"):
             check(cfg)
         return
@@ -47,6 +50,12 @@ def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
         assert (client["kind"] == "cvae") is (client["accuracy"] is None)
         assert client["accuracy"] is None or 0 <= client["accuracy"] <= 1
     assert 0 <= summary["server"]["accuracy_last"] <= 1
+    votes = setting == "voting" and cfg.method.get("prototypes")
+    assert summary["server"]["model"] == {True: "cnn2+lenet5", "weak": "cnn2_plain", "many": "cnn2_torch"}.get(
+        votes or setting, "cnn2"
+    )
+    if setting == "weak":
+        assert [client["kind"] for client in clients] == ["classifier"] * 3 + ["cvae"] * 3
     assert len(summary["rounds"]) == (0 if cfg.method.source is None else 1)
     if setting == "many":
         assert max(client["samples"] for client in clients) > 3 * min(client["samples"] for client in clients)

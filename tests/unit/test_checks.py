@@ -5,7 +5,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import architecture, client_models, kinds, server_model
+from oneshot_fl.config import architecture, client_models, kinds, server_models, server_name
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -80,7 +80,11 @@ def _complaint(*overrides: str) -> str:
         ("model=fedhydra_mixed partition.clients=4 method=dense", ["model.names", "4"]),
         ("model=torchvision", ["model.architecture", "model.architecture=..."]),
         ("model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,cnnn]", ["cnnn", "cnn2"]),
-        ("method=fedavg model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,lenet5]", ["method=fedavg", "cnn2, lenet5"]),
+        (
+            "method=fedavg model=mixed model.names=[cnn2,cnn2,cnn2,cnn2,lenet5] server_model=cnn2",
+            ["method=fedavg", "cnn2, lenet5", "server_model=null, which averages each architecture"],
+        ),
+        ("method=ot model=mixed model.names=[cnn2,lenet5]", ["method=ot", "cnn2, lenet5", "server_model=null) or"]),
         ("method=fedavg server_model=lenet5", ["method=fedavg", "one architecture"]),
         ("method=co_boosting method.ensemble.per=epoch", ["method.ensemble.per=epoch", "batch, round"]),
         ("model=mixed model.names=[cnn2,lenet5] method=dense distill.bank=stacked", ["distill.bank=stacked", "loop"]),
@@ -102,6 +106,7 @@ def test_one_plain_line(override, parts):
     [
         ["partition=lognormal", "partition.alpha=null"],
         ["model=mixed", "model.names=[cnn2,cnn2,cnn2,cnn2,cnn2]", "method=fedavg"],
+        ["model=mixed", "model.names=[cnn2,lenet5]", "method=fedavg"],
         ["method=dense", "server_model=lenet5"],
         ["method.pool.rounds=1"],
         ["distill.rounds=0"],
@@ -118,12 +123,22 @@ def test_sound_settings_pass(overrides):
 def test_models_of_clients_and_server():
     cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5]", "method=dense")
     assert [node.name for node in client_models(cfg)] == ["cnn2", "lenet5", "cnn2", "lenet5", "cnn2"]
-    assert server_model(cfg).name == "cnn2"
+    assert server_name(cfg) == "cnn2"
     cfg.server_model = "lenet5"
-    assert server_model(cfg).name == "lenet5"
+    assert server_name(cfg) == "lenet5"
     with pytest.raises(OneshotError, match="several architectures"):
         architecture("coboosting")
     assert architecture("cnn3").norm is True
+
+
+def test_a_method_with_prototypes_has_a_server_model_for_every_architecture_of_its_classifiers():
+    names = "model.names=[cnn2,lenet5,cnn2,vgg9]"
+    mixed = ["model=mixed", names, "partition.clients=4", "method=fedavg"]
+    assert server_name(compose_config(*mixed)) == "cnn2+lenet5+vgg9"
+    assert server_name(compose_config(*mixed, "clients=half_cvae")) == "cnn2+lenet5"
+    assert server_name(compose_config(*mixed, "server_model=cnn2")) == "cnn2"
+    assert server_name(compose_config(*mixed, "method=feddf", "method.prototypes=false")) == "cnn2"
+    assert server_name(compose_config("method=fedavg", "clients=all_cvae")) == "cnn2"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +153,7 @@ def test_models_of_clients_and_server():
 def test_a_papers_model_follows_the_data_set_and_is_one_architecture(model, data, name):
     cfg = compose_config(f"model={model}", f"data={data}", "method=fedavg")
     check(cfg)
-    assert {node.name for node in [*client_models(cfg), server_model(cfg)]} == {name}
+    assert {node.name for node in [*client_models(cfg), *server_models(cfg)]} == {name}
     cfg.server_model = name
     check(cfg)
 

@@ -1,4 +1,4 @@
-"""FEDCVAE-ENS: clients send decoders, the server trains on what they draw.
+"""FEDCVAE-ENS and FEDCVAE-KD: clients send decoders, the server trains on what they draw.
 
 C. E. Heinbaugh, E. Luz-Ricca, H. Shao: Data-Free One-Shot Federated Learning Under Very High Statistical Heterogeneity,
 ICLR 2023. The paper was not at hand; the card follows what its official code does.
@@ -6,12 +6,90 @@ ICLR 2023. The paper was not at hand; the card follows what its official code do
 | what | part | config key |
 |---|---|---|
 | all clients train conditional VAEs | `phases.clients`, `models.cvae` | `clients=all_cvae`, `cvae=fedcvae` |
-| decoder k draws n_k / n of the images, labels as it has them | `parts.decoders.shares_drawn` | `method.source.split` |
-| noise from N(0, 1) cut off at 3 | `parts.decoders.draw_noise` | `method.source.bound` |
+| decoder k draws n_k / n of them, labels as it has them | `parts.decoders.shares_drawn` | `method.source.split` |
+| noise from N(0, 1) cut off (not rescaled) | `parts.decoders.draw_noise` | `method.source.bound` |
+| KD: one decoder learns from all, from their noise and labels | `OwnDecoderSource` | `method.source.epochs` |
+| KD: it draws the images, labels uniform | `OwnDecoderSource` | `method.source.samples` |
 | a classifier from scratch on them, CE, Adam 1e-3 | `parts.terms.LabelCrossEntropy` | `method.student` |
 
+Numbers by data set are those of the code's `best_hyperparameters`: images, bound, and for KD epochs and images of the
+decoder. Its epochs of clients (15, 25, 50, 100) and of the classifier (5 or 10) and the latent size are the budget's,
+`distill.rounds` and `cvae.latent`.
+
 Deviations:
-- Batch size and passes are `distill.batch_size` and `distill.rounds` (the code: 32, and 5 or 10).
+- Batch size and passes of the classifier are `distill.batch_size` and `distill.rounds` (the code: 32, and 5 or 10).
 - Images keep the data set's size and are classified in its normalised space; the code resizes everything to 32x32.
-- What FedMHO's tables call FEDCVAE is another one: noise not cut off and `method.source.split=squared_counts`.
+- KD: the server's decoder has the architecture of the first client with a VAE, where the code has a choice of its own;
+  clients' images come at the data set's size, not at 32x32.
+
+`method=fedcvae_fedmho` is what FedMHO's tables call FEDCVAE: ENS with noise that is not cut off, the split by squared
+counts, and FedMHO's learning rates and numbers of images; clients there are half `cvae_large`, half `cvae_small`.
 """
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.data.batches import index_batches
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.models.precision import widened
+from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
+from oneshot_fl.parts.sources import Minimise, Score
+from oneshot_fl.parts.uploads import Decoder
+
+
+class OwnDecoderSource(DecoderSource):
+    """Images from one decoder of the server's, which has learned to draw what the clients' decoders draw.
+
+    Args:
+        make: builds a VAE; its decoder is the server's, its `distance` is what that minimises.
+        samples: images for the classifier.
+        taught: images of the clients' decoders that it learns from.
+        epochs, batch_size: of that learning.
+        split, bound: as in `DecoderSource`; the bound holds for all noise.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"decoders", "own_decoder"})
+
+    def __init__(
+        self,
+        decoders: list[Decoder],
+        *,
+        spec: DataSpec,
+        make: Callable[[], CVAE],
+        samples: int,
+        taught: int,
+        epochs: int,
+        batch_size: int,
+        split: Split,
+        bound: float | None,
+    ) -> None:
+        super().__init__(decoders, spec=spec, samples=taught, split=split, bound=bound)
+        self.make_model, self.drawn, self.epochs, self.batch_size = make, samples, epochs, batch_size
+        vae = make()
+        self.decoder, self.latent, self.distance = vae.decoder, vae.latent, vae.distance
+
+    def begin(self, rng: torch.Generator) -> None:
+        """The decoder's first weights."""
+        with torch.random.fork_rng():
+            torch.manual_seed(int(torch.randint(2**62, (1,), generator=rng)))
+            self.decoder.load_state_dict(self.make_model().decoder.state_dict())
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The decoder learns; then images `[n, C, H, W]` as models see them, and their labels `[n]`."""
+        self._learn(minimise, rng)
+        wanted = torch.randint(self.spec.classes, (self.drawn,), generator=rng)
+        _, labels, images = draw(self.decoder, wanted, draw_noise(self.drawn, self.latent, self.bound, rng))
+        return self.spec.normalise(images), labels
+
+    def _learn(self, minimise: Minimise, rng: torch.Generator) -> None:
+        noise, labels, images = (torch.cat(column) for column in zip(*self.draws(rng), strict=True))
+        self.decoder.train()
+        for _ in range(self.epochs):
+            for batch in index_batches(len(labels), self.batch_size, rng):
+                index = batch.to(labels.device)
+                guess = widened(self.decoder.logits(noise[index], labels[index]))
+                minimise(self.distance(guess, images[index]))

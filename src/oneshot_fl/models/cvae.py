@@ -90,12 +90,14 @@ class CVAE(nn.Module):
             noise: N(0, 1), `[b, latent]`.
         """
         logits, mu, logvar = (widened(output) for output in self(x, y, noise))  # sums need more than bf16's 8 bits
+        return self.distance(logits, x) + kl_to_standard_normal(mu, logvar)
+
+    def distance(self, logits: Tensor, x: Tensor) -> Tensor:
+        """Between images, `logits` of pixels and `x` in [0, 1]: the sum over pixels, the mean over the batch."""
         target = Resize(logits.shape[-1])(x.float())
         if self.squared_error:
-            distance = F.mse_loss(torch.sigmoid(logits), target, reduction="sum")
-        else:
-            distance = F.binary_cross_entropy_with_logits(logits, target, reduction="sum")
-        return distance / len(x) + kl_to_standard_normal(mu, logvar)
+            return F.mse_loss(torch.sigmoid(logits), target, reduction="sum") / len(x)
+        return F.binary_cross_entropy_with_logits(logits, target, reduction="sum") / len(x)
 
 
 def kl_to_standard_normal(mu: Tensor, logvar: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Images drawn from the clients' own decoders (FedMHO, FEDCVAE)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -50,6 +50,14 @@ def draw_noise(count: int, latent: int, bound: float | None, rng: torch.Generato
     return nn.init.trunc_normal_(z, a=-bound, b=bound, generator=rng)
 
 
+@torch.no_grad()
+def draw(decoder: nn.Module, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Noise `[n, latent]`, labels `[n]` and what the decoder draws of them `[n, C, H, W]`, on its device."""
+    device = next(decoder.eval().parameters()).device
+    noise, labels = noise.to(device), labels.to(device)
+    return noise, labels, decoder(noise, labels)
+
+
 class DecoderSource(nn.Module):
     """All images at once: every decoder draws its share.
 
@@ -73,10 +81,14 @@ class DecoderSource(nn.Module):
 
     def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Images `[n, C, H, W]` as models see them, and the labels `[n]` that they were drawn for."""
-        shares = self._shares(rng)
-        parts = [self._from(decoder, share, rng) for decoder, share in zip(self.decoders, shares, strict=True)]
-        images, labels = (torch.cat(column) for column in zip(*parts, strict=True))
-        return self.spec.normalise(images), labels
+        _, labels, images = zip(*self.draws(rng), strict=True)
+        return self.spec.normalise(torch.cat(images)), torch.cat(labels)
+
+    def draws(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1]."""
+        for decoder, share in zip(self.decoders, self._shares(rng), strict=True):
+            labels = torch.arange(len(share)).repeat_interleave(share)
+            yield draw(decoder.module, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
 
     def _shares(self, rng: torch.Generator) -> Tensor:
         counts = torch.stack([decoder.label_counts for decoder in self.decoders])
@@ -86,11 +98,3 @@ class DecoderSource(nn.Module):
             shares_by_label if self.split == "label_distribution" else shares_by_squares
         )
         return share(counts, self.samples)
-
-    @torch.no_grad()
-    def _from(self, decoder: Decoder, share: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        model = decoder.module.eval()
-        device = next(model.parameters()).device
-        labels = torch.arange(len(share)).repeat_interleave(share).to(device)
-        noise = draw_noise(len(labels), decoder.latent, self.bound, rng).to(device)
-        return model(noise, labels), labels

@@ -28,13 +28,17 @@ class AsClientsBegan(Fresh):
 
 
 class Average:
-    """The clients' weights and buffers averaged by numbers of samples (McMahan et al. 2017, Alg. 1)."""
+    """Weights and buffers of the clients of the student's architecture averaged by numbers of samples.
+
+    McMahan et al. 2017, Alg. 1.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"same_architecture"})
 
     def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
-        """The student with the average loaded; all models must have the student's tensor names and shapes."""
-        student.load_state_dict(mean_state([model.state_dict() for model in uploads.models], uploads.sizes))
+        """The student with the average loaded; at least one client has its architecture."""
+        states, sizes = _alike(student, uploads)
+        student.load_state_dict(mean_state(states, sizes))
         return student
 
 
@@ -44,12 +48,19 @@ class AverageWhereAlike:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
-        """The student with that mean loaded; architectures are alike if names and shapes of all tensors are."""
-        states = [model.state_dict() for model in uploads.models]
-        alike = [state for state in states if _shapes(state) == _shapes(student.state_dict())]
-        if alike:
-            student.load_state_dict(mean_state(alike, [1] * len(alike)))
+        """The student with that mean loaded."""
+        states, _ = _alike(student, uploads)
+        if states:
+            student.load_state_dict(mean_state(states, [1] * len(states)))
         return student
+
+
+def _alike(student: nn.Module, uploads: Uploads) -> tuple[list[dict[str, Tensor]], list[int]]:
+    """State dicts and numbers of samples of the clients all of whose tensors are named and shaped as the student's."""
+    wanted = _shapes(student.state_dict())
+    pairs = zip((model.state_dict() for model in uploads.models), uploads.sizes, strict=True)
+    found = [(state, size) for state, size in pairs if _shapes(state) == wanted]
+    return [state for state, _ in found], [size for _, size in found]
 
 
 def _shapes(state: dict[str, Tensor]) -> dict[str, torch.Size]:

@@ -1,7 +1,8 @@
 """The pool of synthetic images that the student is trained on."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -77,6 +78,13 @@ class Pool:
         for batch in index_batches(len(y), batch_size, rng):
             index = batch.to(y.device)
             yield Entry(self.unpack(x[index]), y[index], kept[index])
+
+    def with_answers(self, answer: Callable[[Tensor], Tensor], batch_size: int) -> "Pool":
+        """A pool of the same images that keeps `answer(images)` `[n, ...]` instead, asked for batch by batch."""
+        other = copy(self)
+        parts = ((entry, [answer(self.unpack(part)) for part in entry.x.split(batch_size)]) for entry in self.entries)
+        other.entries = deque(entry._replace(kept=torch.cat(answers)) for entry, answers in parts)
+        return other
 
 
 def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:

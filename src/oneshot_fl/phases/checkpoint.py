@@ -49,6 +49,8 @@ class RoundCheckpoint(Callback):
         module.student.load_state_dict(self.saved["student"])
         module.source.load_state_dict(self.saved["source"])
         module.ensemble.load_state_dict(self.saved["ensemble"])
+        if module.start is not None:
+            module.start.load_state_dict(self.saved["start"])
         for optimizer, state in zip(optimizers, self.saved["optimizers"], strict=bool(optimizers)):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
@@ -72,6 +74,7 @@ class RoundCheckpoint(Callback):
                 "student": module.student.state_dict(),
                 "source": module.source.state_dict(),
                 "ensemble": module.ensemble.state_dict(),
+                "start": module.start.state_dict() if module.start is not None else {},
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),

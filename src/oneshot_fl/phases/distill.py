@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -27,43 +27,18 @@ from oneshot_fl.artifacts import Artifact, load_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.parts.ensembles import Ensemble, NoTeacher
-from oneshot_fl.parts.perturb import Perturb
-from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.sources import Source
-from oneshot_fl.parts.terms import Objective
+from oneshot_fl.models.prototypes import members_of, together
+from oneshot_fl.parts.ensembles import NoTeacher
+from oneshot_fl.parts.pools import Entry
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, fraction, make_trainer, minimise
+from oneshot_fl.phases.method import Loop, Method, WarmUp
+from oneshot_fl.phases.trainer import EpochEnd, fraction, make_trainer, minimise
 from oneshot_fl.seeds import seeded, torch_generator
 
-REVISION = 4  # raise it when a change here makes other numbers from the same configuration
-
-
-@dataclass(frozen=True)
-class Loop:
-    """The slots of a method that generates and distils."""
-
-    ensemble: Ensemble
-    source: Source
-    objective: Objective
-    pool: Pool
-    student: Objective
-    optimizers: Mapping[str, OptimizerFactory]
-    """Of the `source`, where it has something to train, and of the `student`."""
-    perturb: Perturb | None = None
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Of the student's learning rate over the rounds."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method, built: how the student begins, and the loop that improves it, if there is one."""
-
-    init: Callable[[nn.Module, Uploads], nn.Module]
-    loop: Loop | None
+REVISION = 5  # raise it when a change here makes other numbers from the same configuration
 
 
 class DistillModule(LightningModule):
@@ -88,17 +63,20 @@ class DistillModule(LightningModule):
         self.student, self.bank = student, bank
         self.ensemble, self.source, self.pool, self.perturb = loop.ensemble, loop.source, loop.pool, loop.perturb
         self.objectives = {"generator": loop.objective, "student": loop.student}
+        if loop.warm_up is not None:
+            self.objectives["warm_up"] = loop.warm_up.objective
         self.start = ClientBank([deepcopy(student)]) if "start" in loop.student.needs else None
         self.settings, self.factories, self.schedule = settings, loop.optimizers, loop.schedule
+        self.warm_up = loop.warm_up
         self.rng = torch_generator(settings["seed"], "distill")
         self.source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
         self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
-        self._terms: dict[str, list[dict[str, Tensor]]] = {"generator": [], "student": []}
+        self._terms: dict[str, list[dict[str, Tensor]]] = {who: [] for who in self.objectives}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Those of the source and the student, in the order of `factories`."""
-        trained: dict[str, Any] = {"source": self.source, "student": self.student}
+        trained: dict[str, Any] = {"source": self.source, "student": self.student, "warm_up": self.student}
         return [factory(trained[who].parameters()) for who, factory in self.factories.items()]
 
     def _optimizer(self, who: str) -> Any:
@@ -110,12 +88,25 @@ class DistillModule(LightningModule):
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
         if not self.pool.closed:
             self.pool.add(self._entry(*self._generate()))
+        if self.warm_up is not None and not self.history:
+            self._warm_up(self.warm_up)
         self.ensemble.refit(self.pool, self.settings["batch_size"], self.rng)
         optimizer = self._optimizer("student")
         if self.schedule == "cosine":
             anneal(optimizer, len(self.history) / self.settings["rounds"])
         for entry in self.pool.batches(self.settings["batch_size"], self.rng):
             minimise(self, self._student_loss(entry), optimizer)
+
+    def _warm_up(self, warm_up: WarmUp) -> None:
+        """The student learns from the clients' mean logits; what it is then is what it began as."""
+        size, optimizer = self.settings["batch_size"], self._optimizer("warm_up")
+        with torch.no_grad():
+            taught = self.pool.with_answers(lambda x: self.bank(x).logits.mean(dim=0), size)
+        for _ in range(warm_up.passes):
+            for entry in taught.batches(size, self.rng):
+                minimise(self, self._score("warm_up", entry.x, entry.y, entry.kept), optimizer)
+        if self.start is not None:
+            self.start.models[0].load_state_dict(self.student.state_dict())
 
     def _generate(self) -> tuple[Tensor, Tensor | None]:
         optimizer = self._optimizer("source")
@@ -151,20 +142,25 @@ class DistillModule(LightningModule):
         return self._score("student", hard, entry.y, teacher)
 
     def _score(self, who: str, x: Tensor, y: Tensor, teacher: Tensor | None = None) -> Tensor:
+        """An objective's value; one that the student is trained on is the sum over the models that vote in it."""
         objective = self.objectives[who]
-        view = View(
-            x,
-            y,
-            student=self.student,
-            bank=self.bank,
-            ensemble=self.ensemble,
-            needs=objective.needs,
-            teacher=teacher,
-            start=self.start,
-        )
-        total, values = objective(view)
-        self._terms[who].append(values)
-        return total
+        students = [self.student] if who == "generator" else members_of(self.student)
+        totals = []
+        for student in students:
+            view = View(
+                x,
+                y,
+                student=student,
+                bank=self.bank,
+                ensemble=self.ensemble,
+                needs=objective.needs,
+                teacher=teacher,
+                start=self.start,
+            )
+            total, values = objective(view)
+            totals.append(total)
+            self._terms[who].append(values)
+        return torch.stack(totals).sum()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Test accuracy of the student after the round; reported, never used to choose anything."""
@@ -237,7 +233,7 @@ def distill(
     report = _RoundReport(context, rounds)
 
     def make(work: Path) -> Artifact:
-        model = method.init(student(), uploads)
+        model = together([method.init(member, uploads) for member in members_of(student())])
         if method.loop is None or rounds == 0:
             return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
         bank = ClientBank(uploads.models, mode=settings["bank"], at_once=settings["clients_at_once"])
@@ -308,8 +304,9 @@ class _RoundReport:
     def __call__(self, history: list[dict[str, Any]]) -> None:
         for row in history[self.seen :]:
             metrics = {"distill/accuracy": row["accuracy"]}
-            for who in ("generator", "student"):
-                metrics |= {f"distill/{who}_{name}": value for name, value in row[who].items()}
+            terms = {who: values for who, values in row.items() if isinstance(values, dict)}
+            for who, values in terms.items():
+                metrics |= {f"distill/{who}_{name}": value for name, value in values.items()}
             self.log.log(metrics, row["round"])
             self.task.reach(row["round"], f"accuracy {row['accuracy']:.3f}")
         self.seen = len(history)

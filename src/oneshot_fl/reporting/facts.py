@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oneshot_fl.config import changed, client_nodes, plain, server_model
+from oneshot_fl.config import changed, client_nodes, plain, server_models, server_name
 from oneshot_fl.files import write_atomically
 
 SCHEMA = 1
@@ -21,7 +21,7 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
     `changed` holds the method's keys whose values differ from what `method=NAME` alone gives.
     """
-    models = [*client_nodes(cfg), server_model(cfg)]
+    clients = client_nodes(cfg)
     return {
         "schema": SCHEMA,
         "study": cfg.study,
@@ -31,12 +31,14 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         "budget": cfg.budget.name,
         "seed": cfg.seed,
         "models": {
-            "clients": [model.name for model in models[:-1]],
-            "server": models[-1].name,
+            "clients": [model.name for model in clients],
+            "server": server_name(cfg),
         },
         "settings": {
             **{group: {"name": cfg[group].get("name"), **settings(cfg[group])} for group in GROUPS},
-            "models": {model.name: settings(model) for model in models},  # however they were chosen
+            "models": {
+                model.name: settings(model) for model in (*clients, *server_models(cfg))
+            },  # however they were chosen
             "communication_rounds": cfg.communication_rounds,
         },
     }

@@ -17,7 +17,7 @@ from torch import nn
 
 import oneshot_fl
 from oneshot_fl.artifacts import fingerprint, save_tensors
-from oneshot_fl.config import client_nodes, plain, server_model
+from oneshot_fl.config import client_nodes, plain, server_models, server_name
 from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.reporting.facts import facts, settings
@@ -37,7 +37,6 @@ def summarise(
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
     used = cfg.method.ensemble.name if cfg.method.get("ensemble") else "uniform"
-    server_name = cfg.server_model or outcome.clients[0].name
     return {
         **facts(cfg),
         "partition": {
@@ -51,7 +50,7 @@ def summarise(
         "protocol": protocol(cfg, data),
         "clients": _clients(outcome),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
-        "server": {**_server_accuracies(outcome), "model": server_name, "pool_bytes": outcome.server.pool_bytes},
+        "server": {**_server_accuracies(outcome), "model": server_name(cfg), "pool_bytes": outcome.server.pool_bytes},
         "communication": [
             {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
             for each in outcomes
@@ -105,7 +104,7 @@ def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
     """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
     groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
     common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
-    models = [plain(model) for model in (*client_nodes(cfg), server_model(cfg))]  # however they were chosen
+    models = [plain(model) for model in (*client_nodes(cfg), *server_models(cfg))]  # however they were chosen
     taken = settings(cfg.proxy) if cfg.proxy.name == "holdout" else None
     return fingerprint([data_fingerprint, common, models, cfg.communication_rounds, taken])
 

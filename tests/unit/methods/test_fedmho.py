@@ -1,6 +1,7 @@
-"""FedMHO's own term, and a literal FedMHO-SD against the framework's loop."""
+"""FedMHO's own terms, and a literal FedMHO-SD against the framework's loop, with one architecture and with two."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +12,9 @@ from oneshot_fl.assemble import make_method
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.methods.fedmho import SelfDistillation
+from oneshot_fl.methods.fedmho import SelfDistillation, TeacherDistillation
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.classifiers import cnn2, lenet5
 from oneshot_fl.parts.decoders import draw_noise
 from oneshot_fl.parts.inits import AverageWhereAlike
 from oneshot_fl.parts.uploads import Decoder, Uploads
@@ -26,18 +27,21 @@ SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 SETTINGS = {"rounds": 2, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
 
 
-def test_what_w0_knew_is_a_kl_to_the_student(fixed_logits):
-    # softmax of (ln 3, 0) is (3/4, 1/4), of (0, 0) (1/2, 1/2): KL = 3/4 ln(3/2) + 1/4 ln(1/2)
+@pytest.mark.parametrize(("per_class", "share"), [(False, 1), (True, 1 / 2)])
+@pytest.mark.parametrize("term", [TeacherDistillation, SelfDistillation])
+def test_what_was_known_is_a_kl_to_the_student(term, per_class, share, fixed_logits):
+    # softmax of (ln 3, 0) is (3/4, 1/4), of (0, 0) (1/2, 1/2): KL = 3/4 ln(3/2) + 1/4 ln(1/2); there are two classes
+    known = fixed_logits([math.log(3), 0.0])
     view = View(
         torch.zeros(2, 1, 1, 1),
         torch.zeros(2, dtype=torch.long),
         student=fixed_logits([0.0, 0.0]),
-        bank=ClientBank([]),
-        ensemble=lambda P, y: P,
-        start=ClientBank([fixed_logits([math.log(3), 0.0])]),
+        bank=ClientBank([known]),
+        ensemble=lambda P, y: P.mean(dim=0),
+        start=ClientBank([known]),
     )
     expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
-    assert SelfDistillation(1.0)(view).item() == pytest.approx(expected, abs=1e-6)
+    assert term(1.0, per_class=per_class)(view).item() == pytest.approx(share * expected, abs=1e-6)
 
 
 class _Draws(nn.Module):
@@ -72,6 +76,16 @@ def _literal(uploads: Uploads) -> nn.Module:
         kept += sorted(order[: int(0.8 * len(members))])
     x, y = x[kept], y[kept]
     student, start = (AverageWhereAlike()(_student(), uploads) for _ in range(2))
+    if len({type(model[0]) for model in uploads.models}) > 1:  # Sec. 5.6
+        optimizer = torch.optim.Adam(student.parameters(), lr=0.001)
+        for _ in range(3):
+            for batch in index_batches(len(y), 8, rng):
+                target = F.softmax(sum(model(x[batch]) for model in uploads.models).detach() / 2, dim=1)
+                kl = (target * (target.log() - F.log_softmax(student(x[batch]), dim=1))).sum(dim=1).mean()
+                optimizer.zero_grad()
+                kl.backward()
+                optimizer.step()
+        start.load_state_dict(student.state_dict())
     optimizer = torch.optim.Adam(student.parameters(), lr=0.0001)
     for _ in range(2):
         for batch in index_batches(len(y), 8, rng):
@@ -79,16 +93,23 @@ def _literal(uploads: Uploads) -> nn.Module:
             target = F.softmax(start(x[batch]).detach(), dim=1)
             kl = (target * (target.log() - F.log_softmax(logits, dim=1))).sum(dim=1).mean()
             optimizer.zero_grad()
-            (0.5 * F.cross_entropy(logits, y[batch]) + 0.5 * kl).backward()
+            (0.5 * F.cross_entropy(logits, y[batch]) + 0.5 * kl / 3).backward()
             optimizer.step()
     return student
 
 
-def test_the_loop_is_fedmho_sd(context):
-    clients = [cnn2(SPEC, norm=False).eval() for _ in range(2)]
+@pytest.mark.parametrize("other", [partial(cnn2, norm=False), lenet5])
+def test_the_loop_is_fedmho_sd(other, context):
+    clients = [cnn2(SPEC, norm=False).eval(), other(SPEC).eval()]
     counts = torch.tensor([[2, 1, 0], [0, 1, 2]])
     uploads = Uploads(clients, [3, 3], decoders=[Decoder(_Draws(), 64, row) for row in counts])
-    cfg = compose_config("method=fedmho_sd", "clients=half_cvae", "distill.batch_size=8", "method.source.samples=30")
+    cfg = compose_config(
+        "method=fedmho_sd",
+        "clients=half_cvae",
+        "distill.batch_size=8",
+        "method.source.samples=30",
+        "method.warm_up.passes=3",
+    )
     part = (torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.arange(6) % 3)
     data = make_dataset(name="zeros", train=part, test=part, class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
     server = distill(

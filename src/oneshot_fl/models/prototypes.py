@@ -1,0 +1,35 @@
+"""A server model for every architecture among the clients; together they vote."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.models.precision import widened
+
+
+class Prototypes(nn.Module):
+    """Classifiers of different architectures whose mean probability is the answer (FedMHO, Sec. 5.1.2: "voting").
+
+    Args:
+        members: one classifier an architecture.
+    """
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images `[b, C, H, W]` -> logarithm of the mean probabilities, `[b, c]`."""
+        votes = torch.stack([widened(member(x)).log_softmax(dim=1) for member in self.members])
+        return votes.logsumexp(dim=0) - math.log(len(votes))
+
+
+def together(members: list[nn.Module]) -> nn.Module:
+    """One model as it is, several as `Prototypes`."""
+    return members[0] if len(members) == 1 else Prototypes(members)
+
+
+def members_of(model: nn.Module) -> list[nn.Module]:
+    """The models that vote, or the only one."""
+    return list(model.members) if isinstance(model, Prototypes) else [model]
