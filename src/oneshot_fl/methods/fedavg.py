@@ -5,9 +5,12 @@ Decentralized Data, AISTATS 2017. Used in one shot as the baseline of FedHydra, 
 
 | equation | part | config key |
 |---|---|---|
-| Alg. 1, server: w = sum_k (n_k / n) w_k | `parts.inits.average` | `method.init` |
+| Alg. 1, server: w = sum_k (n_k / n) w_k | `parts.inits.Average` | `method.init` |
+| several architectures: an average of each, which vote | `models.prototypes` | `method.prototypes` |
 | one initial model for all clients | `phases.clients.ClientPlan.initial_model` | `clients.seed` |
 
 Deviations: none in the averaging. Batch normalisation's running statistics are averaged like weights, as the
 reference codes of the OSFL papers do. One communication round, no server training: `method.source` is none.
+Of several architectures the paper knows nothing; FedMHO (Sec. 5.1.2) takes "the voting results of each model
+prototype", here the mean of their probabilities (its code: of their logits).
 """

@@ -6,6 +6,7 @@ T. Lin, L. Kong, S. U. Stich, M. Jaggi: Ensemble Distillation for Robust Model F
 | what | part | config key |
 |---|---|---|
 | student: mean of the clients of its architecture, else fresh | `parts.inits.AverageWhereAlike` | `method.init` |
+| several architectures: a student of each, which vote | `models.prototypes` | `method.prototypes` |
 | teacher: mean of the logits of all clients | `parts.ensembles.LogitAverage` | `method.ensemble` |
 | unlabelled images on the server | `data.proxy`, `parts.sources.ProxySource` | `proxy`, `method.source` |
 | the same images in every round | `parts.pools.Pool` | `method.pool` |
@@ -18,6 +19,8 @@ summary.json: `proxy=noise` (the default: nothing but noise), `proxy=holdout` (i
 distribution, taken away from all clients of all methods before the partition), `proxy=dataset proxy.data=NAME`.
 
 Deviations from the code:
+- Students of several architectures answer together, by their mean probability; FedMHO's fork reports the mean of their
+  accuracies. With `server_model` there is one student, of that architecture.
 - A round is one pass over the proxy images, T_g of them; the code takes up to 10,000 batches and stops early by a
   labelled validation set, which a server without data does not have.
 - The learning rate is annealed once a round, not once a batch.

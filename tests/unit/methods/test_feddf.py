@@ -1,9 +1,13 @@
 """FedDF written out with loops against the framework's slots and loop: the same weights after three rounds.
 
+With clients of two architectures it is the same for a student of each.
+
 Without batch normalisation: a convolution's bias before it has no gradient but rounding, which Adam blows up.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,8 @@ from oneshot_fl.assemble import make_method
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.classifiers import cnn2, lenet5
+from oneshot_fl.models.prototypes import members_of, together
 from oneshot_fl.parts.inits import AverageWhereAlike
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
@@ -24,17 +29,19 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+Build = Callable[[DataSpec], nn.Module]
+PLAIN: Build = partial(cnn2, norm=False)
 SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
 
 
-def _student() -> nn.Module:
+def _student(build: Build) -> nn.Module:
     with seeded(1, "student"):
-        return cnn2(SPEC, norm=False)
+        return build(SPEC)
 
 
 @pytest.fixture
 def uploads() -> Uploads:
-    return Uploads([cnn2(SPEC, norm=False).eval() for _ in range(2)], [10, 20])
+    return Uploads([PLAIN(SPEC).eval() for _ in range(2)], [10, 20])
 
 
 @pytest.fixture
@@ -43,11 +50,11 @@ def proxy() -> Proxy:
     return Proxy(lambda: images)
 
 
-def _literal(uploads: Uploads, proxy: Proxy) -> nn.Module:
-    student = AverageWhereAlike()(_student(), uploads).train()
+def _literal(uploads: Uploads, proxy: Proxy, build: Build = PLAIN) -> nn.Module:
+    student = AverageWhereAlike()(_student(build), uploads).train()
     x = (proxy.images.float() / 255 - 0.5) / 0.5
     with torch.no_grad():
-        teacher = (uploads.models[0](x) + uploads.models[1](x)) / 2
+        teacher = sum(model(x) for model in uploads.models) / len(uploads.models)
     optimizer = torch.optim.Adam(student.parameters(), lr=0.001)
     rng = torch_generator(SETTINGS["seed"], "distill")
     for number in range(3):
@@ -61,7 +68,7 @@ def _literal(uploads: Uploads, proxy: Proxy) -> nn.Module:
     return student
 
 
-def _framework(uploads: Uploads, proxy: Proxy, context):
+def _framework(uploads: Uploads, proxy: Proxy, context, builds: tuple[Build, ...] = (PLAIN,)):
     cfg = compose_config("method=feddf", "distill.batch_size=8")
     labels = torch.arange(6) % 3
     part = (torch.zeros(6, 1, 8, 8, dtype=torch.uint8), labels)
@@ -71,7 +78,7 @@ def _framework(uploads: Uploads, proxy: Proxy, context):
         ImageBatches(*part, spec=SPEC, batch_size=8),
         uploads,
         make_method(cfg, SPEC, uploads, proxy),
-        student=_student,
+        student=lambda: together([_student(build) for build in builds]),
         inputs={},
         settings=SETTINGS,
         context=context,
@@ -85,6 +92,16 @@ def test_the_loop_is_feddf(uploads, proxy, context):
         torch.testing.assert_close(tensor, literal[name], rtol=1e-4, atol=1e-6)
     assert [row["generator"] for row in server.history] == [{}, {}, {}]
     assert len(server.images) == 8  # a batch of them is kept as a picture, not all
+
+
+def test_a_student_of_each_architecture_learns_as_if_alone_and_they_vote(proxy, context):
+    builds = (PLAIN, lenet5)
+    uploads = Uploads([build(SPEC).eval() for build in (PLAIN, PLAIN, lenet5)], [10, 20, 5])
+    server = _framework(uploads, proxy, context, builds)
+    for member, build in zip(members_of(server.model), builds, strict=True):
+        literal = _literal(uploads, proxy, build).state_dict()
+        for name, tensor in member.state_dict().items():
+            torch.testing.assert_close(tensor, literal[name], rtol=1e-3, atol=1e-5)
 
 
 def test_a_fixed_pool_and_an_annealed_rate_go_on_bit_for_bit(uploads, proxy, context, monkeypatch):

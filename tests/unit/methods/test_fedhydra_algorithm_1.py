@@ -18,7 +18,8 @@ from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.distill import Method, distill
+from oneshot_fl.phases.distill import distill
+from oneshot_fl.phases.method import Method
 from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 

@@ -22,6 +22,12 @@ def test_average_weighs_parameters_and_running_statistics_by_samples():
     assert student[1].num_batches_tracked.item() == 7
 
 
+def test_average_takes_the_clients_of_the_students_architecture():
+    uploads = Uploads([_net(1.0, 0.0, 7), nn.Linear(3, 2), _net(5.0, 8.0, 9)], [30, 99, 10])
+    student = Average()(_net(0.0, 0.0, 0), uploads)
+    assert_close(student[0].weight, torch.tensor([[2.0]]))  # (30*1 + 10*5) / 40
+
+
 def test_average_of_equal_clients_is_that_client_bit_for_bit():
     client = nn.Linear(7, 3)
     student = Average()(nn.Linear(7, 3), Uploads([client, client, client], [1, 2, 4]))

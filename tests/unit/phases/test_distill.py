@@ -11,6 +11,7 @@ from oneshot_fl.artifacts import Store
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
+from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
@@ -21,7 +22,8 @@ from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntrop
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.distill import Loop, Method, distill, frozen
+from oneshot_fl.phases.distill import distill, frozen
+from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.seeds import seeded
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
@@ -153,6 +155,22 @@ def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, up
     assert resumed.history == unbroken.history
     assert _same(resumed.model, unbroken.model)
     assert torch.equal(resumed.ensemble["weights"], unbroken.ensemble["weights"])
+
+
+def test_what_a_warm_up_made_of_the_student_is_what_it_began_as_also_after_a_break(data, uploads, context, tmp_path):
+    def method() -> Method:
+        loop = _method(uploads, pool_rounds=1).loop
+        held = Objective({"kl": Distillation(1.0, temperature=1.0), "sd": SelfDistillation(1.0, per_class=False)})
+        warm_up = WarmUp(3, Objective({"kl": Distillation(1.0, temperature=1.0)}))
+        optimizers = {**OPTIMIZERS, "warm_up": partial(torch.optim.Adam, lr=0.01)}
+        return Method(Fresh(), replace(loop, student=held, warm_up=warm_up, optimizers=optimizers))
+
+    unbroken = _distill(data, uploads, context, method())
+    resumed = _broken(data, uploads, context, method, tmp_path / "other", 2)
+    assert [len(row["warm_up"]) for row in unbroken.history] == [1, 0, 0, 0]
+    assert unbroken.history[0]["student"]["sd"] < unbroken.history[0]["warm_up"]["kl"]
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
 
 
 def test_a_method_without_a_loop_is_its_init(data, uploads, context):
