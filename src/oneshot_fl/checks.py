@@ -104,6 +104,7 @@ RULES: dict[str, Rule] = {
     "distill.generator_optimizer.lr": POSITIVE,
     "distill.student_optimizer.lr": POSITIVE,
     "distill.student_schedule": SCHEDULE,
+    "distill.images": COUNT,
     "distill.seed": COUNT_OR_ZERO,
     "evaluate.batch_size": COUNT,
     "method.source.keep": _one_of("last", "best"),

@@ -61,6 +61,7 @@ def _complaint(*overrides: str) -> str:
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
         ("distill.generator_steps=0", ["distill.generator_steps=0"]),
+        ("distill.images=0", ["distill.images=0", "at least 1"]),
         ("distill.bank=fast", ["distill.bank=fast", "auto, loop, stacked"]),
         ("stratify.classes_at_once=none", ["stratify.classes_at_once=none", "auto"]),
         ("seed=-1", ["seed=-1"]),

@@ -13,6 +13,7 @@ from tests.conftest import compose_config
         ("store=elsewhere", True),
         ("logger=none", True),
         ("proxy.samples=7", True),
+        ("distill.images=7", True),
         ("proxy=holdout", False),
         ("partition.alpha=0.1", False),
         ("partition=iid", False),
