@@ -68,7 +68,7 @@ def summarise(
 
 
 def _clients(outcome: Outcome) -> list[dict[str, Any]]:
-    """One entry a client; one that uploads a decoder has no accuracy."""
+    """One entry a client, with the seconds of its training; one that uploads a decoder has no accuracy."""
     accuracies = iter(outcome.accuracies.clients)
     return [
         {
@@ -78,6 +78,7 @@ def _clients(outcome: Outcome) -> list[dict[str, Any]]:
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.model),
             "macs": client.macs,
+            "seconds": client.seconds,
         }
         for client in outcome.clients
     ]
