@@ -8,9 +8,20 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import Kind, build, composed, plain, source_needs, takes, without_parts
+from oneshot_fl.config import (
+    Kind,
+    architecture,
+    build,
+    composed,
+    plain,
+    server_model,
+    source_needs,
+    takes,
+    without_parts,
+)
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
@@ -23,6 +34,7 @@ from oneshot_fl.parts.uploads import Decoder, Uploads
 from oneshot_fl.parts.view import Combine
 from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training
 from oneshot_fl.phases.distill import Loop, Method
+from oneshot_fl.phases.fidelity import Yardstick
 from oneshot_fl.phases.trainer import OptimizerFactory, device_of, precision_here
 
 
@@ -121,6 +133,41 @@ def make_trainings(cfg: DictConfig) -> dict[Kind, Training]:
         "classifier": Training(own, make_optimizer(cfg.clients.optimizer)),
         "cvae": Training({**plain(cfg.clients.cvae), "seed": own["seed"]}, make_optimizer(cfg.clients.cvae.optimizer)),
     }
+
+
+def make_yardstick(cfg: DictConfig, data: Dataset) -> Yardstick | None:
+    """What synthetic images will be measured by; None where that is off, or the method makes none.
+
+    Raises:
+        OneshotError: more images are to be compared than are kept or half of the training set has, or the classifier
+            has no features.
+    """
+    wanted = cfg.evaluate.fidelity
+    if wanted is None or cfg.method.source is None:
+        return None
+    _check_samples(cfg, len(data.train_labels))
+    plan = make_plan(server_model(cfg) if wanted.model is None else architecture(wanted.model), data.spec)
+    if not any(isinstance(module, nn.Linear) for module in plan.initial_model(wanted.seed).modules()):
+        raise OneshotError(
+            f"evaluate.fidelity.model={plan.name}: has no linear layer, and what enters the last one are the features; "
+            "choose another, for instance cnn2"
+        )
+    own = {key: value for key, value in plain(wanted).items() if key not in ("model", "samples")}
+    return Yardstick(plan, Training(own, make_optimizer(wanted.optimizer)), wanted.samples, wanted.seed)
+
+
+def _check_samples(cfg: DictConfig, training_images: int) -> None:
+    samples, kept = cfg.evaluate.fidelity.samples, cfg.distill.images
+    if samples > kept:
+        raise OneshotError(
+            f"evaluate.fidelity.samples={samples}: more than the synthetic images that are kept (distill.images="
+            f"{kept}); raise that or lower this"
+        )
+    if samples > training_images // 2:
+        raise OneshotError(
+            f"evaluate.fidelity.samples={samples}: needs twice as many training images, and data={cfg.data.name} has "
+            f"{training_images} for the clients; set it to {training_images // 2} or less"
+        )
 
 
 def make_uploads(clients: list[TrainedClient], plans: list[ClientPlan], U: torch.Tensor | None) -> Uploads:

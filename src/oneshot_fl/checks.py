@@ -107,6 +107,12 @@ RULES: dict[str, Rule] = {
     "distill.images": COUNT,
     "distill.seed": COUNT_OR_ZERO,
     "evaluate.batch_size": COUNT,
+    "evaluate.fidelity": Rule("null, or its settings (evaluate=fidelity)", lambda v: v is None or OmegaConf.is_dict(v)),
+    "evaluate.fidelity.epochs": COUNT_OR_ZERO,
+    "evaluate.fidelity.batch_size": COUNT,
+    "evaluate.fidelity.optimizer.lr": POSITIVE,
+    "evaluate.fidelity.samples": Rule("a whole number of at least 4", lambda v: _is_integer(v) and v >= 4),
+    "evaluate.fidelity.seed": COUNT_OR_ZERO,
     "method.source.keep": _one_of("last", "best"),
     "method.source.steps": COUNT,
     "method.student_optimizer.lr": POSITIVE,
@@ -174,8 +180,8 @@ def _groups() -> Iterable[str]:
 def _check_unknown(cfg: DictConfig) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are checked when they are built."""
     known = _all_keys()
-    for group in ("", "budget", "clients", "stratify", "distill", "method"):
-        node = cfg if not group else cfg[group]
+    for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
+        node = OmegaConf.select(cfg, group) if group else cfg
         names = map(str, node) if OmegaConf.is_dict(node) else ()
         unknown = [name for name in (f"{group}.{name}".strip(".") for name in names) if name not in known]
         if unknown:

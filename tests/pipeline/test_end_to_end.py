@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import pytest
 import torch
@@ -206,3 +207,31 @@ def test_a_run_without_any_classifier(tiny, tmp_path):
     assert {client["accuracy"] for client in summary["clients"]} == {None}
     assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}}
     assert len(summary["rounds"]) == 3
+
+
+def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
+    """FedMHO, Table 11: far from noise, nearer to real images; here on our own classifier's features."""
+    overrides = ["method=fedmho", "clients=half_cvae", "partition.clients=4", "clients.cvae.epochs=10"]
+    plain = run(tiny(*overrides), tmp_path / "plain")
+    assert plain["synthetic"] is None
+    made = set((tmp_path / "store").glob("*/*/manifest.json"))
+    measured = run(tiny(*overrides, "evaluate=fidelity", "evaluate.fidelity.epochs=2"), tmp_path / "measured")
+    synthetic = measured["synthetic"]
+    (extractor,) = set((tmp_path / "store").glob("*/*/manifest.json")) - made  # all else was found again
+    assert json.loads(extractor.read_text())["inputs"]["settings"]["epochs"] == 2
+    assert set(synthetic) == {"fid", "kid", "kid_std", "samples", "extractor", "noise", "real"}
+    assert (synthetic["samples"], synthetic["extractor"]["model"], synthetic["extractor"]["epochs"]) == (500, "cnn2", 2)
+    numbers = [synthetic["fid"], synthetic["kid"], synthetic["kid_std"], *synthetic["noise"].values()]
+    assert all(math.isfinite(number) for number in [*numbers, *synthetic["real"].values()])
+    assert synthetic["real"]["fid"] < synthetic["fid"]
+    assert synthetic["real"]["fid"] < synthetic["noise"]["fid"]
+    assert synthetic["real"]["kid"] < synthetic["noise"]["kid"]
+    assert comparable(measured) | {"synthetic": None} == comparable(plain)
+    with (tmp_path / "measured" / "metrics.csv").open() as file:
+        metrics = {row["metric"] for row in csv.DictReader(file)}
+    assert {"fidelity/clients/00/loss", "evaluate/synthetic_fid", "evaluate/noise_fid", "evaluate/real_kid"} <= metrics
+
+
+def test_fidelity_of_a_method_without_synthetic_images_is_nothing(tiny, tmp_path):
+    assert run(tiny("method=fedavg", "evaluate=fidelity"), tmp_path / "none")["synthetic"] is None
+    assert run(tiny("method=dense", "evaluate=fidelity", "distill.rounds=0"), tmp_path / "zero")["synthetic"] is None

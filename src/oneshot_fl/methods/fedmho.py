@@ -13,6 +13,7 @@ Devices. Sections and equations are the paper's; its code has no licence and was
 | Eq. 6 (MD): KL(mean of the classifiers' logits to student), T = 1 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 7 (SD): KL(w0 to student), T = 1 | `SelfDistillation` | `method.student.kl` |
 | Eq. 8: lambda CE + (1 - lambda) KL, lambda = 0.5 | weights of the terms | `method.student.*.weight` |
+| Sec. 5.8, Table 11: FID, but not on Inception's features | `phases.fidelity` | `evaluate=fidelity` |
 
 Deviations:
 - How the images are split among decoders is not given beyond "by label distribution": in proportion to the clients'
