@@ -100,7 +100,8 @@ def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, 
     Only the first `GRID_ROWS` classes get one.
     """
     present = labels.unique().tolist()[:GRID_ROWS]
-    figure, axes = new_figure(0.6 * columns + 0.8, 0.6 * len(present) + 0.2)
+    names = [class_names[label] for label in present]
+    figure, axes = new_figure(0.6 * columns + 0.5 + 0.1 * max(map(len, names)), 0.6 * len(present) + 0.2)
     size = images.shape[-1] + 1
     canvas = np.ones((len(present) * size, columns * size, 3))
     for row, label in enumerate(present):
@@ -109,6 +110,6 @@ def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, 
             top, left = row * size, column * size
             canvas[top : top + size - 1, left : left + size - 1] = image.permute(1, 2, 0).numpy() / 255
     axes.imshow(canvas, interpolation="nearest")
-    axes.set_yticks([size * row + size / 2 for row in range(len(present))], [class_names[label] for label in present])
+    axes.set_yticks([size * row + size / 2 for row in range(len(present))], names)
     axes.set_xticks([])
     return figure
