@@ -8,20 +8,34 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from oneshot_fl.artifacts import Store
-from oneshot_fl.config import Kind, build, client_nodes, composed, kinds, plain, source_needs, takes, without_parts
+from oneshot_fl.config import (
+    Kind,
+    architecture,
+    build,
+    client_nodes,
+    composed,
+    kinds,
+    plain,
+    server_models,
+    source_needs,
+    takes,
+    without_parts,
+)
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import architecture, has_batch_norm
+from oneshot_fl.models.bank import all_alike, has_batch_norm
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.sources import Source
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Decoder, Uploads
 from oneshot_fl.parts.view import Combine
 from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training
+from oneshot_fl.phases.fidelity import Yardstick
 from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.phases.trainer import OptimizerFactory, device_of, precision_here
 
@@ -123,6 +137,41 @@ def make_trainings(cfg: DictConfig) -> dict[Kind, Training]:
     }
 
 
+def make_yardstick(cfg: DictConfig, data: Dataset) -> Yardstick | None:
+    """What synthetic images will be measured by; None where that is off, or the method makes none.
+
+    Raises:
+        OneshotError: more images are to be compared than are kept or half of the training set has, or the classifier
+            has no features.
+    """
+    wanted = cfg.evaluate.fidelity
+    if wanted is None or cfg.method.source is None:
+        return None
+    _check_samples(cfg, len(data.train_labels))
+    plan = make_plan(server_models(cfg)[0] if wanted.model is None else architecture(wanted.model), data.spec)
+    if not any(isinstance(module, nn.Linear) for module in plan.initial_model(wanted.seed).modules()):
+        raise OneshotError(
+            f"evaluate.fidelity.model={plan.name}: has no linear layer, and what enters the last one are the features; "
+            "choose another, for instance cnn2"
+        )
+    own = {key: value for key, value in plain(wanted).items() if key not in ("model", "samples")}
+    return Yardstick(plan, Training(own, make_optimizer(wanted.optimizer)), wanted.samples, wanted.seed)
+
+
+def _check_samples(cfg: DictConfig, training_images: int) -> None:
+    samples, kept = cfg.evaluate.fidelity.samples, cfg.distill.images
+    if samples > kept:
+        raise OneshotError(
+            f"evaluate.fidelity.samples={samples}: more than the synthetic images that are kept (distill.images="
+            f"{kept}); raise that or lower this"
+        )
+    if samples > training_images // 2:
+        raise OneshotError(
+            f"evaluate.fidelity.samples={samples}: needs twice as many training images, and data={cfg.data.name} has "
+            f"{training_images} for the clients; set it to {training_images // 2} or less"
+        )
+
+
 def make_uploads(clients: list[TrainedClient], plans: list[ClientPlan], U: torch.Tensor | None) -> Uploads:
     """What the server receives of the clients, by kind."""
     classifiers = [client for client in clients if client.kind == "classifier"]
@@ -175,7 +224,7 @@ def make_loop(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy) -
 def _make_warm_up(cfg: DictConfig, uploads: Uploads) -> WarmUp | None:
     """The method's, where the clients' architectures differ: there is no average of all of them to begin at."""
     slot = cfg.method.get("warm_up")
-    if slot is None or len({architecture(model) for model in uploads.models}) < 2:
+    if slot is None or all_alike(uploads.models):
         return None
     return WarmUp(slot.passes, Objective(build(slot.student)))
 

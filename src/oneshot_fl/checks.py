@@ -68,8 +68,8 @@ def _groups() -> Iterable[str]:
 def _check_unknown(cfg: DictConfig) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are checked when they are built."""
     known = _all_keys()
-    for group in ("", "budget", "clients", "stratify", "distill", "method"):
-        node = cfg if not group else cfg[group]
+    for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
+        node = OmegaConf.select(cfg, group) if group else cfg
         names = map(str, node) if OmegaConf.is_dict(node) else ()
         unknown = [name for name in (f"{group}.{name}".strip(".") for name in names) if name not in known]
         if unknown:

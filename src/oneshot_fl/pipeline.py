@@ -21,6 +21,7 @@ from oneshot_fl.assemble import (
     make_store,
     make_trainings,
     make_uploads,
+    make_yardstick,
     needs,
     notes,
     uses_proxy,
@@ -34,6 +35,7 @@ from oneshot_fl.phases.clients import ClientPlan, Start, TrainedClient, train_cl
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Server, distill
 from oneshot_fl.phases.evaluate import evaluate
+from oneshot_fl.phases.fidelity import Fidelity, Yardstick, measure
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.reporting.loggers import RunLog
 from oneshot_fl.reporting.outcome import Outcome
@@ -49,11 +51,18 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     store = make_store(cfg)
     given = load_data(cfg)
+    yardstick = make_yardstick(cfg, given.data)
     with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
         context = Context(store, plain(cfg.trainer), progress, log)
         outcomes = _communicate(cfg, given, context)
-        seconds = time.perf_counter() - begun
-        summary = summarise(cfg, outcomes, data=given.fingerprint, proxy=_proxy_facts(cfg, given), seconds=seconds)
+        summary = summarise(
+            cfg,
+            outcomes,
+            data=given.fingerprint,
+            proxy=_proxy_facts(cfg, given),
+            fidelity=_fidelity(cfg, given, yardstick, outcomes[-1].server, context),
+            seconds=time.perf_counter() - begun,
+        )
         write_results(folder, cfg, summary, outcomes[-1].server.model)
         pictures = draw_all(folder, outcomes[-1])
         log.log(final_metrics(summary), len(summary["rounds"]))
@@ -67,6 +76,20 @@ def _proxy_facts(cfg: DictConfig, given: Given) -> dict[str, Any] | None:
     if not uses_proxy(cfg):
         return None
     return {"name": cfg.proxy.name, "samples": len(given.proxy.images), "sha256": given.proxy.sha256}
+
+
+def _fidelity(
+    cfg: DictConfig, given: Given, yardstick: Yardstick | None, server: Server, context: Context
+) -> Fidelity | None:
+    """How like the training images the synthetic ones are, where that was asked for and there are some."""
+    if yardstick is None or server.images is None or server.labels is None:
+        return None
+    test = _test_set(cfg, given.data)
+    return measure(yardstick, server.images, server.labels, data=given.data, test=test, context=context)
+
+
+def _test_set(cfg: DictConfig, data: Dataset) -> ImageBatches:
+    return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
 
 
 def _communicate(cfg: DictConfig, given: Given, context: Context) -> list[Outcome]:
@@ -91,7 +114,7 @@ def exchange(cfg: DictConfig, given: Given, start: Start | None, context: Contex
     uploads = make_uploads(clients, plans, guidance.U if guidance else None)
     for note in notes(cfg, uploads):
         context.progress.note(note)
-    test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
+    test = _test_set(cfg, data)
     server = _distill(cfg, given, test, clients, uploads, guidance, context)
     ensembles = make_ensembles(cfg, uploads, server.ensemble)
     accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)

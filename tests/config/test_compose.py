@@ -45,11 +45,11 @@ def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
     check(cfg)
 
 
-@pytest.mark.parametrize("group", ["clients", "stratify", "distill"])
+@pytest.mark.parametrize("group", ["clients", "stratify", "distill", "evaluate.fidelity"])
 def test_optimisers_instantiate(group):
     import torch
 
-    cfg = compose_config()[group]
+    cfg = OmegaConf.select(compose_config("evaluate=fidelity"), group)
     names = [key for key in cfg if str(key).endswith("optimizer")]
     assert names
     for name in names:

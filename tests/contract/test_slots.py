@@ -7,8 +7,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from oneshot_fl.assemble import make_ensembles, make_yardstick
 from oneshot_fl.config import build, config_dir, plain, takes
-from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
@@ -127,6 +128,20 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     torch.testing.assert_close(ensemble(P[:, permutation], y[permutation]), logits[permutation])
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(ensemble(P, y), logits)
+
+
+@pytest.mark.parametrize("name", choices("evaluate", 2))
+def test_an_evaluation_builds_its_ensembles_and_measures_images_only_where_it_says_so(name):
+    cfg, images = compose_config(f"evaluate={name}"), torch.zeros(2000, 1, 8, 8, dtype=torch.uint8)
+    both = images, torch.arange(2000) % 10
+    data = make_dataset(name="d", train=both, test=both, class_names=tuple("0123456789"), mean=[0.5], std=[0.5])
+    uploads = Uploads([cnn2(data.spec, norm=True)], [1], guidance=torch.rand(10, 1))
+    assert set(make_ensembles(cfg, uploads, {})) == {"uniform", "size_weighted", "probability", "stratified"}
+    yardstick = make_yardstick(cfg, data)
+    assert (yardstick is None) is (cfg.evaluate.fidelity is None)
+    if yardstick is not None:
+        assert yardstick.samples <= cfg.distill.images
+        assert isinstance(yardstick.training.optimizer(torch.nn.Linear(1, 1).parameters()), torch.optim.Optimizer)
 
 
 @pytest.mark.parametrize("name", choices("method/init", 2))

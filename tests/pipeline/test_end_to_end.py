@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ MEASURED = {"seconds", "peak_memory_bytes"}
 
 
 def comparable(summary: dict) -> dict:
-    return {key: value for key, value in summary.items() if key not in MEASURED}
+    """A summary without what is measured, at the top or of a client."""
+    clients = [{key: value for key, value in client.items() if key not in MEASURED} for client in summary["clients"]]
+    return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -31,7 +34,12 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    assert set(summary["clients"][0]) == {"kind", "accuracy", "model", "samples", "upload_bytes", "macs"}
+    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "macs", "seconds"}
+    assert all(set(client) == keys for client in summary["clients"])
+    seconds = [client["seconds"] for client in summary["clients"]]
+    assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]
+    assert min(seconds) > 0
+    assert sum(seconds) == summary["seconds"]["clients"]
     voices = [client["accuracy"] for client in summary["clients"] if client["kind"] == "classifier"]
     own = [summary["ensemble"]["accuracy"]] if voices else []
     accuracies = [*voices, *own, *summary["ensemble"]["rows"].values(), summary["server"]["accuracy_last"]]
@@ -81,7 +89,7 @@ def test_the_same_seed_gives_the_same_summary_and_weights_bit_for_bit(tiny, tmp_
 def test_another_seed_changes_partition_and_clients(tiny, tmp_path):
     first, second = (run(tiny("method=fedavg", f"seed={seed}"), tmp_path / str(seed)) for seed in (0, 1))
     assert first["partition"]["sha256"] != second["partition"]["sha256"]
-    assert first["clients"] != second["clients"]
+    assert comparable(first)["clients"] != comparable(second)["clients"]
 
 
 def test_server_seeds_share_clients(tiny, tmp_path):
@@ -199,3 +207,31 @@ def test_a_run_without_any_classifier(tiny, tmp_path):
     assert {client["accuracy"] for client in summary["clients"]} == {None}
     assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}}
     assert len(summary["rounds"]) == 3
+
+
+def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
+    """FedMHO, Table 11: far from noise, nearer to real images; here on our own classifier's features."""
+    overrides = ["method=fedmho", "clients=half_cvae", "partition.clients=4", "clients.cvae.epochs=10"]
+    plain = run(tiny(*overrides), tmp_path / "plain")
+    assert plain["synthetic"] is None
+    made = set((tmp_path / "store").glob("*/*/manifest.json"))
+    measured = run(tiny(*overrides, "evaluate=fidelity", "evaluate.fidelity.epochs=2"), tmp_path / "measured")
+    synthetic = measured["synthetic"]
+    (extractor,) = set((tmp_path / "store").glob("*/*/manifest.json")) - made  # all else was found again
+    assert json.loads(extractor.read_text())["inputs"]["settings"]["epochs"] == 2
+    assert set(synthetic) == {"fid", "kid", "kid_std", "samples", "extractor", "noise", "real"}
+    assert (synthetic["samples"], synthetic["extractor"]["model"], synthetic["extractor"]["epochs"]) == (500, "cnn2", 2)
+    numbers = [synthetic["fid"], synthetic["kid"], synthetic["kid_std"], *synthetic["noise"].values()]
+    assert all(math.isfinite(number) for number in [*numbers, *synthetic["real"].values()])
+    assert synthetic["real"]["fid"] < synthetic["fid"]
+    assert synthetic["real"]["fid"] < synthetic["noise"]["fid"]
+    assert synthetic["real"]["kid"] < synthetic["noise"]["kid"]
+    assert comparable(measured) | {"synthetic": None} == comparable(plain)
+    with (tmp_path / "measured" / "metrics.csv").open() as file:
+        metrics = {row["metric"] for row in csv.DictReader(file)}
+    assert {"fidelity/clients/00/loss", "evaluate/synthetic_fid", "evaluate/noise_fid", "evaluate/real_kid"} <= metrics
+
+
+def test_fidelity_of_a_method_without_synthetic_images_is_nothing(tiny, tmp_path):
+    assert run(tiny("method=fedavg", "evaluate=fidelity"), tmp_path / "none")["synthetic"] is None
+    assert run(tiny("method=dense", "evaluate=fidelity", "distill.rounds=0"), tmp_path / "zero")["synthetic"] is None

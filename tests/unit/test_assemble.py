@@ -2,7 +2,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import load_data, make_optimizer
+from oneshot_fl.assemble import load_data, make_optimizer, make_yardstick
+from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -64,3 +65,39 @@ def test_an_optimiser_steps_in_one_kernel_where_it_can_and_nobody_minds(settings
 def test_a_data_set_is_hashed_once_however_it_moves():
     given = load_data(compose_config("trainer=cpu"))
     assert vars(given.data)["fingerprint"] == given.fingerprint
+
+
+@pytest.fixture(scope="module")
+def small_digits():
+    return digits(mean=[0.5], std=[0.5])
+
+
+@pytest.mark.parametrize("overrides", [["evaluate=default"], ["evaluate=fidelity", "method=fedavg"]])
+def test_nothing_is_measured_unless_asked_for_or_without_synthetic_images(overrides, small_digits):
+    assert make_yardstick(compose_config(*overrides), small_digits) is None
+
+
+@pytest.mark.parametrize(
+    ("override", "name"), [("server_model=lenet5", "lenet5"), ("++evaluate.fidelity.model=cnn3", "cnn3")]
+)
+def test_images_are_measured_by_the_servers_architecture_or_a_named_one(override, name, small_digits):
+    yardstick = make_yardstick(compose_config("evaluate=fidelity", override), small_digits)
+    assert yardstick.plan.name == name
+    assert set(yardstick.training.settings) == {"epochs", "batch_size", "optimizer", "seed"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["evaluate.fidelity.samples=1001"], r"^evaluate\.fidelity\.samples=1001: .*\(distill\.images=1000\)"),
+        (["evaluate.fidelity.samples=719"], r"^evaluate\.fidelity\.samples=719: .*1437 .*set it to 718 or less"),
+        (["evaluate.fidelity.model=cnn22"], r"^model: there is no choice 'cnn22', did you mean cnn2\?"),
+        (
+            ["model=torchvision", "model.architecture=squeezenet1_1"],
+            r"^evaluate\.fidelity\.model=squeezenet1_1: has no linear layer",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_any_training(overrides, line, small_digits):
+    with pytest.raises(OneshotError, match=line):
+        make_yardstick(compose_config("evaluate=fidelity", *overrides), small_digits)

@@ -34,6 +34,10 @@ class DataSpec:
         """The inverse of `normalise`, clipped to [0, 1]."""
         return (inputs * channelwise(self.std, inputs) + channelwise(self.mean, inputs)).clamp(0, 1)
 
+    def to_bytes(self, inputs: Tensor) -> Tensor:
+        """The inverse of `to_input` but for the rounding: uint8."""
+        return (self.to_pixels(inputs.float()) * 255).round().to(torch.uint8)
+
 
 def channelwise(values: tuple[float, ...], like: Tensor) -> Tensor:
     """One number a channel as `[1, C, 1, 1]`, of the type and on the device of `like`."""

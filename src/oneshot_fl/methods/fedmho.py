@@ -15,6 +15,7 @@ Devices. Sections and equations are the paper's; its code has no licence and was
 | Eq. 8: lambda CE + (1 - lambda) KL, lambda = 0.5 | weights of the terms | `method.student.*.weight` |
 | Sec. 5.6: where classifiers differ, w0 is distilled from all of them | `phases.distill`, `WarmUp` | `method.warm_up` |
 | Table 3: learning rates, numbers of images | | `method.global_lr`, `method.synthetic` |
+| Sec. 5.8, Table 11: FID, but not on Inception's features | `phases.fidelity` | `evaluate=fidelity` |
 
 Deviations:
 - How the images are split among decoders is not given beyond "by label distribution": in proportion to the clients'

@@ -1,6 +1,6 @@
 """The client bank: m frozen clients behind one call, computing no more than was asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cached_property
@@ -66,7 +66,7 @@ class ClientBank(nn.Module):
     @cached_property
     def same_architecture(self) -> bool:
         """Whether all clients have the same modules and tensor shapes; found out once, because every call asks."""
-        return len({architecture(model) for model in self.models}) == 1
+        return all_alike(self.models)
 
     def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> Replies:
         """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`.
@@ -124,6 +124,11 @@ def architecture(model: nn.Module) -> str:
     """A text that is equal for two models exactly if they have the same modules, tensor names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     return f"{model}{shapes}"
+
+
+def all_alike(models: Iterable[nn.Module]) -> bool:
+    """Whether there is only one architecture among the models."""
+    return len({architecture(model) for model in models}) <= 1
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oneshot_fl.data.batches import index_batches
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.spread import spread
 
 
 class Entry(NamedTuple):
@@ -60,7 +61,7 @@ class Pool:
 
     def pack(self, x: Tensor) -> Tensor:
         """Images as models see them, as they are kept; in the layout that a checkpoint is read in."""
-        kept = x if self.spec is None else (self.spec.to_pixels(x.float()) * 255).round().to(torch.uint8)
+        kept = x if self.spec is None else self.spec.to_bytes(x)
         return kept.contiguous()
 
     def unpack(self, kept: Tensor) -> Tensor:
@@ -71,6 +72,18 @@ class Pool:
         """Take in a round's batch, its images packed; the oldest leaves where the pool is full."""
         self.entries.append(entry if self.nearest == 1 else _nearest(entry, self.unpack(entry.x), self.nearest))
         self.added += 1
+
+    def newest(self, count: int) -> tuple[Tensor, Tensor]:
+        """Up to `count` of the newest images, unpacked, and their labels `[n]`; evenly over the labels, sorted by them.
+
+        As many of the newest rounds are looked at as hold that many images.
+        """
+        recent: list[Entry] = []
+        while len(recent) < len(self.entries) and sum(len(entry.y) for entry in recent) < count:
+            recent.append(self.entries[-1 - len(recent)])
+        x, y = torch.cat([entry.x for entry in recent]), torch.cat([entry.y for entry in recent])
+        chosen = spread(y, count)
+        return self.unpack(x[chosen]), y[chosen]
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One shuffled pass over everything in the pool, unpacked."""

@@ -172,22 +172,24 @@ def train_clients(
     trainings: Mapping[Kind, Training],
     context: Context,
     start: Start | None = None,
+    task: str = "local training",
 ) -> list[TrainedClient]:
     """Train the m clients one after the other; those that are in the store are only loaded.
 
     Args:
         trainings: how each kind trains; all its settings enter the key.
         start: the server's model, of the clients' architecture; None for random weights.
+        task: what the progress is called.
     """
     epochs = [trainings[plan.kind].settings["epochs"] for plan in plans]
-    task = context.progress.task("local training", sum(epochs), "client epochs")
+    progress = context.progress.task(task, sum(epochs), "client epochs")
     trained = []
     for k, plan in enumerate(plans):
         client = _LocalClient(k, plan, trainings[plan.kind], torch.from_numpy(partition.indices[k]), start)
-        advance = EpochEnd(lambda _, k=k: task.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
+        advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
         trained.append(client.train(data, advance, context))
-        task.reach(sum(epochs[: k + 1]))
-    task.finish()
+        progress.reach(sum(epochs[: k + 1]))
+    progress.finish()
     return trained
 
 

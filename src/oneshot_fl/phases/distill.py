@@ -204,7 +204,7 @@ class Server:
     ensemble: dict[str, Tensor]
     """What the method's ensemble learned, as a state dict; empty without a loop."""
     images: Tensor | None
-    """Up to a batch of the last round's images `[n, C, H, W]` in [0, 1], sorted by label; None without a source."""
+    """Some of the newest images, uint8 `[n, C, H, W]`, evenly over the classes, sorted by label; None: no loop."""
     labels: Tensor | None
     key: str
     seconds: float
@@ -227,7 +227,7 @@ def distill(
         test: the test set, for the accuracy after every round.
         student: builds the student with its initial weights.
         inputs: everything besides `settings` and the data that the result depends on; enters the key.
-        settings: `rounds` (T_g), `batch_size`, `bank`, `clients_at_once`, `seed`.
+        settings: `rounds` (T_g), `batch_size`, `bank`, `clients_at_once`, `images`, `seed`.
     """
     rounds = settings["rounds"] if method.loop else 0
     report = _RoundReport(context, rounds)
@@ -242,7 +242,7 @@ def distill(
         tensors = {
             **_prefixed("student", module.student.state_dict()),
             **_prefixed("ensemble", module.ensemble.state_dict()),
-            **_prefixed("synthetic", _last_images(module, data.spec)),
+            **_prefixed("synthetic", _newest_images(module, data.spec)),
         }
         return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, seconds=seconds)
 
@@ -312,8 +312,7 @@ class _RoundReport:
         self.seen = len(history)
 
 
-def _last_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
-    """A batch of the pool's newest images as pixels, sorted by label."""
-    x, y, _ = (column[: module.settings["batch_size"]] for column in module.pool.entries[-1])
-    order = y.argsort(stable=True)
-    return {"images": spec.to_pixels(module.pool.unpack(x[order]).float()), "labels": y[order]}
+def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
+    """As many of the pool's newest images as the settings want kept, as bytes, and their labels."""
+    x, y = module.pool.newest(module.settings["images"])
+    return {"images": spec.to_bytes(x), "labels": y}

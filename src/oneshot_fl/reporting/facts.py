@@ -15,6 +15,9 @@ SCHEMA = 1
 TRACE = "run.json"
 GROUPS = ("proxy", "partition", "generator", "clients", "stratify", "distill", "method", "trainer")
 
+REPORTED = ("images", "fidelity")
+"""Settings of what a run tells; they change nothing that it does, so runs are compared whatever they are."""
+
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
     """What a run compares and under which settings, as built-in types.
@@ -45,8 +48,8 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def settings(node: DictConfig) -> dict[str, Any]:
-    """A group's own settings: neither its name nor its target, seed, or where files lie."""
-    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download"}
+    """A group's own settings: neither its name nor its target, seed, where files lie, or what is only reported."""
+    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download", *REPORTED}
     return {key: value for key, value in plain(node).items() if key not in hidden}
 
 

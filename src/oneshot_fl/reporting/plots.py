@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
 from oneshot_fl.reporting.outcome import Outcome
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 ANNOTATED_CELLS = 200
 """Heat maps up to this many cells carry their numbers."""
+GRID_ROWS = 50
+"""Classes in a grid of images: all of EMNIST's 47, not all of CIFAR-100's."""
 
 
 def draw_all(folder: Path, outcome: Outcome) -> dict[str, Path]:
@@ -91,17 +94,22 @@ def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -
     return figure
 
 
-def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 12) -> "Figure":
-    """One row a class of synthetic images `[n, C, H, W]` in [0, 1], at most `columns` of them."""
-    present = labels.unique().tolist()[:20]
-    figure, axes = new_figure(0.6 * columns + 0.8, 0.6 * len(present) + 0.2)
+def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 10) -> "Figure":
+    """One row a class of images, uint8 `[n, C, H, W]`, at most `columns` of them, evenly spaced (FedMHO, Fig. 9).
+
+    Only the first `GRID_ROWS` classes get one.
+    """
+    present = labels.unique().tolist()[:GRID_ROWS]
+    names = [class_names[label] for label in present]
+    figure, axes = new_figure(0.6 * columns + 0.5 + 0.1 * max(map(len, names)), 0.6 * len(present) + 0.2)
     size = images.shape[-1] + 1
     canvas = np.ones((len(present) * size, columns * size, 3))
     for row, label in enumerate(present):
-        for column, image in enumerate(images[labels == label][:columns]):
+        own = images[labels == label]
+        for column, image in enumerate(own[evenly_spaced(len(own), columns)]):
             top, left = row * size, column * size
-            canvas[top : top + size - 1, left : left + size - 1] = image.permute(1, 2, 0).numpy()
+            canvas[top : top + size - 1, left : left + size - 1] = image.permute(1, 2, 0).numpy() / 255
     axes.imshow(canvas, interpolation="nearest")
-    axes.set_yticks([size * row + size / 2 for row in range(len(present))], [class_names[label] for label in present])
+    axes.set_yticks([size * row + size / 2 for row in range(len(present))], names)
     axes.set_xticks([])
     return figure

@@ -20,19 +20,26 @@ from oneshot_fl.artifacts import fingerprint, save_tensors
 from oneshot_fl.config import client_nodes, plain, server_models, server_name
 from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.reporting.facts import facts, settings
 from oneshot_fl.reporting.outcome import Outcome
 
 
 def summarise(
-    cfg: DictConfig, outcomes: list[Outcome], *, data: str, proxy: Mapping[str, Any] | None, seconds: float
+    cfg: DictConfig,
+    outcomes: list[Outcome],
+    *,
+    data: str,
+    proxy: Mapping[str, Any] | None,
+    fidelity: Fidelity | None,
+    seconds: float,
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
     `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses
-    none).
+    none), `fidelity` of the synthetic ones (None: not asked for, or there are none).
     """
     outcome = outcomes[-1]
     accuracies, history = outcome.accuracies, outcome.server.history
@@ -51,6 +58,7 @@ def summarise(
         "clients": _clients(outcome),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
         "server": {**_server_accuracies(outcome), "model": server_name(cfg), "pool_bytes": outcome.server.pool_bytes},
+        "synthetic": _synthetic(fidelity) if fidelity else None,
         "communication": [
             {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
             for each in outcomes
@@ -67,7 +75,7 @@ def summarise(
 
 
 def _clients(outcome: Outcome) -> list[dict[str, Any]]:
-    """One entry a client; one that uploads a decoder has no accuracy."""
+    """One entry a client, with the seconds of its training; one that uploads a decoder has no accuracy."""
     accuracies = iter(outcome.accuracies.clients)
     return [
         {
@@ -77,9 +85,23 @@ def _clients(outcome: Outcome) -> list[dict[str, Any]]:
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.model),
             "macs": client.macs,
+            "seconds": client.seconds,
         }
         for client in outcome.clients
     ]
+
+
+def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
+    """Distances on the features of `extractor`, which are not Inception's."""
+    bounds = {"noise": fidelity.noise, "real": fidelity.real}
+    return {
+        "fid": fidelity.synthetic.fid,
+        "kid": fidelity.synthetic.kid,
+        "kid_std": fidelity.synthetic.kid_std,
+        "samples": fidelity.samples,
+        "extractor": {"model": fidelity.extractor, "epochs": fidelity.epochs, "accuracy": fidelity.accuracy},
+        **{name: {"fid": found.fid, "kid": found.kid} for name, found in bounds.items()},
+    }
 
 
 def _seconds(outcomes: list[Outcome], run: float) -> dict[str, float]:
@@ -125,11 +147,20 @@ def write_results(folder: Path, cfg: DictConfig, summary: Mapping[str, Any], ser
 
 
 def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies at the end of a run, named for the run log."""
+    """The accuracies at the end of a run, and the distances of its synthetic images, named for the run log."""
     tested = [(k, client["accuracy"]) for k, client in enumerate(summary["clients"]) if client["accuracy"] is not None]
     metrics = {f"evaluate/client_{k:02d}": accuracy for k, accuracy in tested}
     metrics |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
-    return metrics | {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
+    metrics |= {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
+    for who, found in _distances(summary).items():
+        metrics |= {f"evaluate/{who}_{name}": found[name] for name in ("fid", "kid")}
+    return metrics
+
+
+def _distances(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """FID and KID of the synthetic images and of their bounds; nothing where they were not measured."""
+    synthetic = summary["synthetic"]
+    return {"synthetic": synthetic, **{who: synthetic[who] for who in ("noise", "real")}} if synthetic else {}
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path]) -> None:
@@ -148,5 +179,9 @@ def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path
     table.add_row("server, last round", server["model"], "", f"{server['accuracy_last']:.2%}", style="bold")
     table.add_row("server, best round", server["model"], "", f"{server['accuracy_best']:.2%}")
     console.print(table)
+    if distances := _distances(summary):
+        told = ", ".join(f"{who} {found['fid']:.4g} / {found['kid']:.4g}" for who, found in distances.items())
+        extractor = summary["synthetic"]["extractor"]["model"]
+        console.print(f"FID / KID to training images on features of our {extractor}, not Inception's: {told}")
     for file in files:
         console.print(str(file), soft_wrap=True)

@@ -21,6 +21,12 @@ def test_digits_are_real_stratified_and_fixed():
     assert data.fingerprint == digits(mean=[0.5], std=[0.5]).fingerprint
 
 
+def test_bytes_come_back_from_where_models_see_them():
+    spec = DataSpec(1, 16, 2, (0.1307,), (0.3081,))
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    assert torch.equal(spec.to_bytes(spec.to_input(images)), images)
+
+
 def test_the_fingerprint_follows_every_part():
     data = digits(mean=[0.5], std=[0.5])
     others = [

@@ -31,7 +31,7 @@ from tests.conftest import compose_config
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 Build = Callable[[DataSpec], nn.Module]
 PLAIN: Build = partial(cnn2, norm=False)
-SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
+SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "images": 8, "seed": 11}
 
 
 def _student(build: Build) -> nn.Module:
@@ -91,7 +91,7 @@ def test_the_loop_is_feddf(uploads, proxy, context):
     for name, tensor in server.model.state_dict().items():
         torch.testing.assert_close(tensor, literal[name], rtol=1e-4, atol=1e-6)
     assert [row["generator"] for row in server.history] == [{}, {}, {}]
-    assert len(server.images) == 8  # a batch of them is kept as a picture, not all
+    assert len(server.images) == 8  # as many as the settings ask for, not all
 
 
 def test_a_student_of_each_architecture_learns_as_if_alone_and_they_vote(proxy, context):

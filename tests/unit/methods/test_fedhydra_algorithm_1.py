@@ -25,7 +25,7 @@ from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 NO_PROXY = Proxy(lambda: torch.empty(0))
-SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "seed": 11}
+SETTINGS = {"rounds": 3, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "images": 8, "seed": 11}
 STEPS, NOISE, WIDTH = 4, 6, 4
 
 

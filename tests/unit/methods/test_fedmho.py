@@ -24,7 +24,7 @@ from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-SETTINGS = {"rounds": 2, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "seed": 11}
+SETTINGS = {"rounds": 2, "batch_size": 8, "bank": "loop", "clients_at_once": 16, "images": 8, "seed": 11}
 
 
 @pytest.mark.parametrize(("per_class", "share"), [(False, 1), (True, 1 / 2)])

@@ -52,6 +52,28 @@ def test_a_pool_without_refill_is_closed_by_its_first_batch():
     assert not growing.closed
 
 
+def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
+    pool = Pool(rounds=None)
+    # label: 0 in the oldest round; then 1, 1, 1, 2 and 2, 2, 2, 1; the value tells where an image lies in its round
+    for first, labels in ((0, [0, 0]), (10, [1, 1, 1, 2]), (20, [2, 2, 2, 1])):
+        values = torch.arange(first, first + len(labels))
+        pool.add(Entry(values.view(-1, 1, 1, 1).float(), torch.tensor(labels), torch.zeros(len(labels), 1)))
+    x, y = pool.newest(4)  # the newest round alone: one of class 1 and, evenly spaced, what is left of class 2
+    assert (x.flatten().tolist(), y.tolist()) == ([23, 20, 21, 22], [1, 2, 2, 2])
+    x, y = pool.newest(6)  # both newer rounds: class 1 is 23, 10, 11, 12, class 2 is 20, 21, 22, 13
+    assert (x.flatten().tolist(), y.tolist()) == ([23, 10, 11, 20, 21, 22], [1, 1, 1, 2, 2, 2])
+    x, y = pool.newest(9)  # all rounds: both of class 0, whose share would be three
+    assert y.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert pool.newest(99)[0].flatten().sort().values.tolist() == [0, 1, 10, 11, 12, 13, 20, 21, 22, 23]
+
+
+def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them(spec):
+    pool = Pool(rounds=1, uint8=True, spec=spec)
+    pool.add(Entry(torch.tensor([255, 0], dtype=torch.uint8).view(2, 1, 1, 1), torch.tensor([1, 0]), torch.zeros(2, 1)))
+    x, y = pool.newest(2)
+    assert (x.flatten().tolist(), y.tolist()) == ([-1.0, 1.0], [0, 1])
+
+
 def test_only_what_is_near_its_classs_mean_enters():
     # class 0: 0, 1, 2, 3, 14 (mean 4): the nearest three of five are 3 (1 away), 2, 1; class 1: one alone stays
     values = torch.tensor([0.0, 1.0, 2.0, 3.0, 14.0, 7.0])

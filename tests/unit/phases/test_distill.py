@@ -27,7 +27,7 @@ from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.seeds import seeded
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
-SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "seed": 5}
+SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "images": 12, "seed": 5}
 OPTIMIZERS = {
     "source": partial(torch.optim.Adam, lr=0.01),
     "student": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
@@ -100,8 +100,21 @@ def test_every_round_leaves_a_row_and_the_student_learns(data, uploads, context)
     assert server.history[0]["generator"]["bn"] > 0
     assert set(server.history[0]["student"]) == {"kl"}
     assert not _same(server.model, _student())
-    assert server.images.shape == (8, 1, 8, 8)
-    assert server.labels.tolist() == sorted(server.labels.tolist())
+
+
+def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_nothing(data, uploads, context):
+    method = _method(uploads)
+    kept = _distill(data, uploads, context, method)
+    assert (kept.images.shape, kept.images.dtype) == ((12, 1, 8, 8), torch.uint8)
+    assert kept.labels.tolist() == sorted(kept.labels.tolist())
+    newest = torch.cat([entry.x for entry in list(method.loop.pool.entries)[2:]])  # 16 images in two rounds
+    assert {tuple(image.tolist()) for image in kept.images.flatten(1)} <= {
+        tuple(image.tolist()) for image in SPEC.to_bytes(newest).flatten(1)
+    }
+    fewer = _distill(data, uploads, context, _method(uploads), images=3)
+    assert len(fewer.images) == 3
+    assert fewer.history == kept.history
+    assert _same(fewer.model, kept.model)
 
 
 def test_clients_are_left_as_they_were_uploaded(data, uploads, context):

@@ -26,10 +26,16 @@ def test_the_curve_has_the_server_and_a_line_an_ensemble():
     assert set(ensemble.get_ydata()) == {0.5}
 
 
-def test_the_grid_has_one_row_a_class_that_is_there():
-    images = torch.stack([torch.full((1, 4, 4), value) for value in (0.1, 0.2, 0.9)])
-    (axes,) = image_grid(images, torch.tensor([1, 1, 3]), ("a", "b", "c", "d"), columns=2).axes
+def test_the_grid_has_one_labelled_row_a_class_that_is_there_evenly_out_of_all_its_images():
+    images = torch.stack([torch.full((1, 4, 4), value, dtype=torch.uint8) for value in (51, 0, 102, 0, 153)])
+    (axes,) = image_grid(images, torch.tensor([1, 1, 1, 1, 3]), ("a", "b", "c", "d"), columns=2).axes
     canvas = axes.images[0].get_array()
     assert canvas.shape == (10, 10, 3)
-    np.testing.assert_allclose([canvas[0, 0, 0], canvas[0, 5, 0], canvas[5, 0, 0], canvas[5, 5, 0]], [0.1, 0.2, 0.9, 1])
+    corners = [canvas[0, 0, 0], canvas[0, 5, 0], canvas[5, 0, 0], canvas[5, 5, 0]]
+    np.testing.assert_allclose(corners, [0.2, 0.4, 0.6, 1])  # the first and the third of class b; white where none is
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "d"]
+
+
+def test_a_grid_of_many_classes_ends():
+    (axes,) = image_grid(torch.zeros(60, 1, 2, 2, dtype=torch.uint8), torch.arange(60), tuple("x" * 60)).axes
+    assert axes.images[0].get_array().shape == (50 * 3, 10 * 3, 3)

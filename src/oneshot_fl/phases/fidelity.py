@@ -1,0 +1,184 @@
+"""Fidelity: how like the training images the server's synthetic images are (FedMHO, Sec. 5.8 and Table 11).
+
+FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) between features of images. The papers' features are those of
+Inception; ours are what enters the last linear layer of a classifier that is trained on the whole training set at hand.
+So these are **not** the papers' numbers and cannot be put beside them. Two runs can be compared where data set,
+classifier and number of images agree.
+
+The FID of few images is too large, the more so the more features there are, and with more features than images the
+covariances do not have full rank. Gaussian noise and other training images are therefore measured with as many images
+and against the same ones. Training images are the best that is to be expected; noise is a mark but no bound on such
+features: the 8x8 digits, blurred by 3x3 means, are farther from the digits than noise is (FID 104 against 71). KID has
+no such bias, and so it may come out below 0.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.kid import KernelInceptionDistance
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.data.partition import Partition
+from oneshot_fl.data.spread import spread
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training, train_clients
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.evaluate import evaluate
+from oneshot_fl.seeds import seeded, torch_generator
+
+SUBSETS = 50
+"""KID is the mean over that many random subsets, each of half of the images."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """From one set of images to the training images."""
+
+    fid: float
+    kid: float
+    kid_std: float
+    """Over the subsets."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The distances of synthetic images, and of what they should be far from (noise) and near to (real images)."""
+
+    synthetic: Distances
+    noise: Distances
+    real: Distances
+    """Of other training images."""
+    samples: int
+    """Images in each set."""
+    extractor: str
+    """The name of the classifier whose features are compared."""
+    epochs: int
+    accuracy: float
+    """The classifier's, on the test set."""
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What images are measured by: a classifier to train on everything, and how many images to compare."""
+
+    plan: ClientPlan
+    training: Training
+    samples: int
+    seed: int
+
+
+def measure(
+    yardstick: Yardstick, images: Tensor, labels: Tensor, *, data: Dataset, test: ImageBatches, context: Context
+) -> Fidelity:
+    """Compare synthetic `images`, uint8 `[n, C, H, W]`, with training images.
+
+    Of more images than the yardstick asks for some are taken evenly over their `labels` `[n]`. The classifier is
+    trained as a client that has the whole training set; every run that asks for the same finds it.
+
+    Raises:
+        OneshotError: there are fewer synthetic images than are to be compared.
+    """
+    samples, seed = yardstick.samples, yardstick.seed
+    _require(len(labels), samples)
+    extractor = _train(yardstick, data, context)
+    extractor.model.to(data.train_images.device)
+    reference, others = two_draws(len(data.train_labels), samples, seed=seed)
+    sets = {
+        "reference": data.train_images[reference],
+        "real": data.train_images[others],
+        "noise": gaussian_noise(data.spec, samples, seed=seed),
+        "synthetic": images[spread(labels, samples)],
+    }
+    found = {name: features(extractor.model, own, data.spec, test.batch_size) for name, own in sets.items()}
+    against = found.pop("reference")
+    return Fidelity(
+        **{name: distances(against, own, seed=seed) for name, own in found.items()},
+        samples=samples,
+        extractor=extractor.name,
+        epochs=yardstick.training.settings["epochs"],
+        accuracy=evaluate(test, [], extractor.model, {}, context=context).server,
+    )
+
+
+def _require(available: int, samples: int) -> None:
+    if available < samples:
+        raise OneshotError(
+            f"evaluate.fidelity.samples={samples}: the server has only {available} synthetic images at the end; set it "
+            f"to {available} or less (what has been trained is in the store and is not trained again)"
+        )
+
+
+def _train(yardstick: Yardstick, data: Dataset, context: Context) -> TrainedClient:
+    everything = Partition("everything", [np.arange(len(data.train_labels))])
+    within = Context(context.store, context.trainer, context.progress, context.log.within("fidelity/"))
+    trainings = {yardstick.plan.kind: yardstick.training}
+    (extractor,) = train_clients(
+        data, everything, [yardstick.plan], trainings=trainings, context=within, task="feature extractor"
+    )
+    return extractor
+
+
+def two_draws(total: int, samples: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Twice `samples` positions below `total`, none in both; at random, because KID is unbiased for random samples."""
+    order = torch.randperm(total, generator=torch_generator(seed, "fidelity", "training images"))
+    return order[:samples], order[samples : 2 * samples]
+
+
+def gaussian_noise(spec: DataSpec, samples: int, *, seed: int) -> Tensor:
+    """Images uint8 `[samples, C, H, W]` whose pixels have the data set's mean and standard deviation, cut to bytes."""
+    shape = (samples, spec.channels, spec.size, spec.size)
+    return spec.to_bytes(torch.randn(shape, generator=torch_generator(seed, "fidelity", "noise")))
+
+
+@torch.no_grad()
+def features(classifier: nn.Module, images: Tensor, spec: DataSpec, batch_size: int) -> Tensor:
+    """What enters the classifier's last linear layer, `[n, d]` in double precision, for images uint8 `[n, C, H, W]`."""
+    bank = ClientBank([classifier], mode="loop")
+    device = next(classifier.parameters()).device
+    batches = (spec.to_input(part.to(device)) for part in images.split(batch_size))
+    return torch.cat([bank(x, frozenset({"features"})).features[0].double().cpu() for x in batches])
+
+
+def distances(reference: Tensor, others: Tensor, *, seed: int) -> Distances:
+    """FID and KID between features `[n, d]` and `[n, d]`, both with their usual settings (cubic kernel).
+
+    FID = |mu_1 - mu_2|^2 + tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)).
+    """
+    width = reference.shape[1]
+    first, second = _in_their_span(reference, others)
+    fid = FrechetInceptionDistance(feature=_Taken(first.shape[1]))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*will save all extracted features in buffer")
+        kid = KernelInceptionDistance(nn.Identity(), subsets=SUBSETS, subset_size=len(others) // 2, gamma=1 / width)
+    for metric in (fid, kid):
+        metric.update(first, real=True)
+        metric.update(second, real=False)
+    with seeded(seed, "fidelity", "subsets"):
+        mean, std = kid.compute()
+    return Distances(float(fid.compute()), float(mean), float(std))
+
+
+class _Taken(nn.Identity):
+    """Features that were taken already, for a metric that asks an extractor how many there are."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+
+def _in_their_span(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """More features than images, turned into the space that the images span: no inner product changes.
+
+    The covariances of 64x64 images' features would take gigabytes otherwise.
+    """
+    both = torch.cat([first, second])
+    if both.shape[1] <= len(both):
+        return first, second
+    basis = torch.linalg.qr(both.T).Q
+    return first @ basis, second @ basis
