@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config import (
     build,
+    choices,
     client_nodes,
     config_dir,
     kinds,
@@ -54,6 +55,11 @@ def _one_of(*names: str) -> Rule:
     return Rule(f"one of {', '.join(names)}", lambda v: v in names)
 
 
+def _are_names(names: Iterable[Any]) -> bool:
+    """Of architectures that there are, whether or not a client of this run has them."""
+    return set(names) <= {*choices("model"), *choices("cvae")}
+
+
 SCHEDULE = _one_of("constant", "cosine")
 RULES: dict[str, Rule] = {
     "seed": COUNT_OR_ZERO,
@@ -86,6 +92,10 @@ RULES: dict[str, Rule] = {
     "clients.optimizer.lr": POSITIVE,
     "clients.sam": POSITIVE_OR_NULL,
     "clients.augmentation": _one_of("none", "flip", "crop", "crop_flip"),
+    "clients.lr_of": Rule(
+        "learning rates above 0 by names of conf/model or conf/cvae, for instance '{cvae_large: 0.001}', or null",
+        lambda v: v is None or (OmegaConf.is_dict(v) and all(map(POSITIVE.holds, v.values())) and _are_names(v)),
+    ),
     "clients.seed": COUNT_OR_ZERO,
     "clients.cvae.epochs": COUNT_OR_ZERO,
     "clients.cvae.batch_size": COUNT,

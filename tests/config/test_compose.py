@@ -43,11 +43,14 @@ def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
     check(cfg)
 
 
-@pytest.mark.parametrize("group", ["clients", "stratify", "distill"])
-def test_optimisers_instantiate(group):
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [("clients", "clients/optimizer=adam"), ("clients", "clients=fedmho"), ("stratify", ""), ("distill", "")],
+)
+def test_optimisers_instantiate(group, choice):
     import torch
 
-    cfg = compose_config()[group]
+    cfg = compose_config(*filter(None, [choice]))[group]
     names = [key for key in cfg if str(key).endswith("optimizer")]
     assert names
     for name in names:

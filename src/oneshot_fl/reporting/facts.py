@@ -43,8 +43,8 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def settings(node: DictConfig) -> dict[str, Any]:
-    """A group's own settings: neither its name nor its target, seed, or where files lie."""
-    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download"}
+    """A group's own settings: not its name, target, seed, where files lie, nor the tables that it looks up (`of`)."""
+    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download", "of"}
     return {key: value for key, value in plain(node).items() if key not in hidden}
 
 
