@@ -121,7 +121,7 @@ def make_trainings(cfg: DictConfig) -> dict[str, Training]:
     own = {key: value for key, value in clients.items() if key not in ("kinds", "cvae", "lr_of", "of")}
     settings = {"classifier": own, "cvae": {**clients["cvae"], "seed": own["seed"]}}
     for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True):
-        if (rate := (clients["lr_of"] or {}).get(node.name)) is not None:
+        if (rate := (clients.get("lr_of") or {}).get(node.name)) is not None:
             settings[node.name] = {**settings[kind], "optimizer": {**settings[kind]["optimizer"], "lr": rate}}
     return {name: Training(each, make_optimizer(each["optimizer"])) for name, each in settings.items()}
 
