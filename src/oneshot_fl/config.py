@@ -2,11 +2,11 @@
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -14,6 +14,7 @@ from oneshot_fl.errors import OneshotError
 
 Kind = Literal["classifier", "cvae"]
 """What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
+T = TypeVar("T")
 KINDS: tuple[Kind, ...] = ("classifier", "cvae")
 GROUPS: dict[Kind, str] = {"classifier": "model", "cvae": "cvae"}
 """The config group of what each kind trains."""
@@ -65,12 +66,18 @@ def choice(group: str, name: str) -> DictConfig:
     Raises:
         OneshotError: there is no such file.
     """
-    folders = [Path(folder) / group for folder in search_path()]
-    for folder in folders:
-        if (folder / f"{name}.yaml").is_file():
-            return DictConfig(OmegaConf.load(folder / f"{name}.yaml"))
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    raise OneshotError(f"{group}: there is no choice {name!r}{nearest(name, known)}; choose from {', '.join(known)}")
+    known = choices(group)
+    if name not in known:
+        raise OneshotError(
+            f"{group}: there is no choice {name!r}{nearest(name, known)}; choose from {', '.join(known)}"
+        )
+    return DictConfig(OmegaConf.load(known[name]))
+
+
+def choices(group: str) -> dict[str, Path]:
+    """The files of a group's choices by their names; where two folders have one of the same name, the first's."""
+    paths = [path for folder in reversed(search_path()) for path in (Path(folder) / group).glob("*.yaml")]
+    return dict(sorted({path.stem: path for path in paths}.items()))
 
 
 def architecture(name: str, group: str = "model") -> DictConfig:
@@ -144,16 +151,23 @@ def kinds(cfg: DictConfig) -> list[Kind]:
     if isinstance(given, list) and given and set(given) <= set(KINDS):
         return [given[k % len(given)] for k in range(clients)]
     if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
-        borders = [round(clients * share / sum(given.values())) for share in accumulate(given.values())]
-        return [kind for kind, low, high in zip(given, [0, *borders], borders, strict=False) for _ in range(low, high)]
+        return _in_blocks(list(given), list(given.values()), clients)
     raise OneshotError(
         f"clients.kinds={given}: must be a list of {' and '.join(KINDS)}, which is dealt in turn, or their shares, for "
         "instance '{classifier: 1, cvae: 1}'"
     )
 
 
-def _are_shares(values: list[Any]) -> bool:
-    return all(isinstance(value, int | float) and value >= 0 for value in values) and sum(values) > 0
+def _in_blocks(choices: Sequence[T], shares: Sequence[float], clients: int) -> list[T]:
+    """A choice a client: one block for each, as long as its share of the clients, rounded at the borders."""
+    borders = [round(clients * share / sum(shares)) for share in accumulate(shares)]
+    return [one for one, low, high in zip(choices, [0, *borders], borders, strict=False) for _ in range(low, high)]
+
+
+def _are_shares(values: Any) -> bool:
+    if not isinstance(values, list) or not all(isinstance(value, int | float) and value >= 0 for value in values):
+        return False
+    return sum(values) > 0
 
 
 def client_nodes(cfg: DictConfig) -> list[DictConfig]:
@@ -166,9 +180,11 @@ def client_nodes(cfg: DictConfig) -> list[DictConfig]:
 def client_models(cfg: DictConfig) -> list[DictConfig]:
     """The classifier of each of the m clients, whether or not it trains one.
 
+    Several names are dealt in turn; with `model.shares`, a number for each, in blocks, rounded at their borders.
+
     Raises:
-        OneshotError: `model.names` is missing, empty, or longer than there are clients; or the architecture follows
-            the data set (`model.of`) and there is none for this one.
+        OneshotError: `model.names` is missing, empty, or longer than there are clients; `model.shares` does not fit
+            them; or the architecture follows the data set (`model.of`) and there is none for this one.
     """
     return _dealt(cfg, "model")
 
@@ -189,7 +205,19 @@ def _dealt(cfg: DictConfig, group: str) -> list[DictConfig]:
             f"for instance '{group}.names=[cnn2,lenet5,resnet18]'"
         )
     nodes = [architecture(name, group) for name in node.names]
-    return [nodes[k % len(nodes)] for k in range(clients)]
+    if node.get("shares") is None:
+        return [nodes[k % len(nodes)] for k in range(clients)]
+    return _in_blocks(nodes, _shares(cfg, group), clients)
+
+
+def _shares(cfg: DictConfig, group: str) -> list[float]:
+    shares, names = plain(cfg[group].shares), plain(cfg[group].names)
+    if not _are_shares(shares) or len(shares) != len(names):
+        raise OneshotError(
+            f"{group}.shares={shares}: must be a list of numbers of at least 0, not all 0, one for each of "
+            f"{group}.names={names}; or null, which deals them in turn"
+        )
+    return shares
 
 
 def source_needs(cfg: DictConfig) -> frozenset[str]:

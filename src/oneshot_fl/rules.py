@@ -1,11 +1,13 @@
 """What the value of each key must be."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
+
+from oneshot_fl.config import choices
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ POSITIVE_OR_NULL = Rule("a number above 0, or null", lambda v: v is None or POSI
 def one_of(*names: str) -> Rule:
     """One of a few words."""
     return Rule(f"one of {', '.join(names)}", lambda v: v in names)
+
+
+def _are_names(names: Iterable[Any]) -> bool:
+    """Of architectures that there are, whether or not a client of this run has them."""
+    return set(names) <= {*choices("model"), *choices("cvae")}
 
 
 SCHEDULE = one_of("constant", "cosine")
@@ -70,6 +77,10 @@ RULES: dict[str, Rule] = {
     "clients.optimizer.lr": POSITIVE,
     "clients.sam": POSITIVE_OR_NULL,
     "clients.augmentation": one_of("none", "flip", "crop", "crop_flip"),
+    "clients.lr_of": Rule(
+        "learning rates above 0 by names of conf/model or conf/cvae, for instance '{cvae_large: 0.001}', or null",
+        lambda v: v is None or (OmegaConf.is_dict(v) and all(map(POSITIVE.holds, v.values())) and _are_names(v)),
+    ),
     "clients.seed": COUNT_OR_ZERO,
     "clients.cvae.epochs": COUNT_OR_ZERO,
     "clients.cvae.batch_size": COUNT,

@@ -45,11 +45,20 @@ def test_every_choice_composes_resolves_and_passes_the_checks(group, name):
     check(cfg)
 
 
-@pytest.mark.parametrize("group", ["clients", "stratify", "distill", "evaluate.fidelity"])
-def test_optimisers_instantiate(group):
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [
+        ("clients", "clients/optimizer=adam"),
+        ("clients", "clients=fedmho"),
+        ("stratify", ""),
+        ("distill", ""),
+        ("evaluate.fidelity", "evaluate=fidelity"),
+    ],
+)
+def test_optimisers_instantiate(group, choice):
     import torch
 
-    cfg = OmegaConf.select(compose_config("evaluate=fidelity"), group)
+    cfg = OmegaConf.select(compose_config(*filter(None, [choice])), group)
     names = [key for key in cfg if str(key).endswith("optimizer")]
     assert names
     for name in names:

@@ -2,7 +2,8 @@
 
 import csv
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,9 +13,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from oneshot_fl import config
 from oneshot_fl.checks import check
-from oneshot_fl.config import config_dir
-from oneshot_fl.reporting.papers import ALIASES
+from oneshot_fl.config import choice, client_nodes, config_dir
+from oneshot_fl.reporting.facts import facts
+from oneshot_fl.reporting.papers import ALIASES, deviations, fits, of_study, own_deviations
+from oneshot_fl.reporting.runs import FACTS, Run
 from tests.conftest import compose_config
 
 ROOT = config_dir() / "experiment"
@@ -29,6 +33,12 @@ DIALS = {
     "leave_one_domain_out": "data.held_out",
 }
 ENSEMBLE_ROWS = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
+OWN_BUDGETS = {"fedhydra": [], "coboosting": ["budget=coboosting"], "fedmho": ["budget=fedmho"]}
+"""What every command of a paper's tables says of the budget."""
+OF_MODELS = ("data", "method", "model", "server_model", "partition.clients")
+"""What a sweep may vary and the architectures depend on."""
+VOTING = ("fedavg", "feddf")
+"""Methods with a server model an architecture where none is named."""
 MULTI_ROUND = [f"fedhydra/table{number}" for number in (5, 8, *range(11, 19))]
 
 
@@ -37,12 +47,13 @@ _composed = cache(compose_config)  # a tenth of a second each
 
 @cache
 def _printed() -> dict[str, list[dict[str, str]]]:
-    """The rows of the two papers by the name of the experiment."""
+    """The accuracies of the three papers by the name of the experiment."""
     found: dict[str, list[dict[str, str]]] = {}
     with (files("oneshot_fl.reporting") / "paper_results.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            found.setdefault(f"{row['paper']}/{row['table'].replace('T', 'table')}", []).append(row)
-    return {name: rows for name, rows in found.items() if name.startswith(("fedhydra/", "coboosting/"))}
+            if row["paper"] in OWN_BUDGETS and row["metric"].endswith("accuracy_percent"):
+                found.setdefault(f"{row['paper']}/{row['table'].replace('T', 'table')}", []).append(row)
+    return found
 
 
 def _commands(name: str) -> list[list[str]]:
@@ -84,28 +95,42 @@ class Job:
     method: str
 
 
-def _job(cfg: DictConfig, overrides: list[str]) -> Job:
-    """A job by its overrides on top of another job's configuration."""
-    chosen = dict(override.split("=", 1) for override in overrides)
-    data = chosen.get("data", cfg.data.name)
-    names = cfg.model.get("names", [chosen.get("model", cfg.model.name)])
-    model = cfg.model.of[data] if "of" in cfg.model else "+".join(names)
+def _models(cfg: DictConfig, chosen: dict[str, str]) -> tuple[str, str]:
+    """Architectures of clients and server under other choices; `cfg` is changed."""
+    for group in {"data", "method"} & set(chosen):
+        cfg[group].name = chosen[group]  # all that architectures depend on
+    if "model" in chosen:
+        cfg.model = choice("model", chosen["model"])
+    cfg.partition.clients = int(chosen.get("partition.clients", cfg.partition.clients))
+    clients = "+".join(dict.fromkeys(node.name for node in client_nodes(cfg)))
     server = chosen.get("server_model", cfg.server_model)
-    return Job(
-        data,
-        cfg.partition.name,
-        chosen.get(DIALS[cfg.partition.name], str(OmegaConf.select(cfg, DIALS[cfg.partition.name]))),
-        chosen.get("partition.clients", str(cfg.partition.clients)),
-        cfg.communication_rounds,
-        model,
-        model if server in (None, "null") else server,
-        chosen.get("method", cfg.method.name),
-    )
+    if server not in (None, "null"):
+        return clients, server
+    return clients, clients if cfg.method.name in VOTING else config.client_models(cfg)[0].name
+
+
+def _sweep_jobs(jobs: list[list[str]]) -> Iterator[Job]:
+    cfg = deepcopy(_composed(*jobs[0]))
+    models: dict[tuple[str | None, ...], tuple[str, str]] = {}
+    for job in jobs:
+        chosen = dict(override.split("=", 1) for override in job)
+        key = tuple(map(chosen.get, OF_MODELS))
+        if key not in models:
+            models[key] = _models(cfg, chosen)
+        yield Job(
+            chosen.get("data", cfg.data.name),
+            cfg.partition.name,
+            chosen.get(DIALS[cfg.partition.name], str(OmegaConf.select(cfg, DIALS[cfg.partition.name]))),
+            chosen.get("partition.clients", str(cfg.partition.clients)),
+            cfg.communication_rounds,
+            *models[key],
+            chosen.get("method", cfg.method.name),
+        )
 
 
 @cache
 def _jobs(name: str) -> set[Job]:
-    return {_job(cfg, job) for jobs in _sweeps(name) for cfg in [_composed(*jobs[0])] for job in jobs}
+    return {job for jobs in _sweeps(name) for job in _sweep_jobs(jobs)}
 
 
 def _covers(job: Job, row: dict[str, str]) -> bool:
@@ -125,6 +150,7 @@ def _covers(job: Job, row: dict[str, str]) -> bool:
 def test_there_is_an_experiment_for_every_table_that_holds_results():
     assert len([name for name in TABLES if name.startswith("fedhydra/")]) >= 18
     assert len([name for name in TABLES if name.startswith("coboosting/")]) >= 18
+    assert len([name for name in TABLES if name.startswith("fedmho/")]) >= 8
     assert set(TABLES) == set(_printed())
 
 
@@ -190,6 +216,21 @@ def _epsilon(cfg: DictConfig) -> str:
     return f"epsilon={round(cfg.method.perturb.epsilon * 510)}/255"  # of a range that is 2 wide
 
 
+def _betas(cfg: DictConfig) -> str:
+    return f"beta1={2 * cfg.method.student.kl.weight:g} beta2={2 * cfg.method.student.ce.weight:g}"
+
+
+def _filter(cfg: DictConfig) -> str:
+    """Without the filter as many images as it would leave of the data set's own number."""
+    of_all = {"mnist": 6000, "fashion_mnist": 6000, "svhn": 6000, "emnist": 12000}[cfg.data.name]
+    off = cfg.method.pool.nearest == 1 and cfg.method.source.samples == 0.8 * of_all
+    return "without_kmeans" if off else f"R_th={cfg.method.pool.nearest}"
+
+
+def _cvae_epochs(cfg: DictConfig) -> str:
+    return f"cvae_local_epochs={cfg.clients.cvae.epochs}"
+
+
 def _sam(cfg: DictConfig) -> str:
     return "sam_local_training" if cfg.clients.sam else ""
 
@@ -202,16 +243,25 @@ def _sam(cfg: DictConfig) -> str:
         ("coboosting/table16", _sam, set()),
         ("coboosting/table18", _mu, {"mu=0.01"}),
         ("coboosting/table19", _epsilon, set()),
+        ("fedmho/table5", _betas, {"beta1=learnable beta2=learnable"}),
+        ("fedmho/table6", _filter, set()),
+        ("fedmho/table8", _filter, set()),
+        ("fedmho/table11", _cvae_epochs, set()),
     ],
 )
 def test_an_ablation_sweeps_the_printed_settings(name: str, variant: Callable[[DictConfig], str], lost: set[str]):
-    """`lost` is printed, but not legible in our text of the paper."""
+    """`lost` is run but not legible in our text of the paper, or printed and nothing that we can run."""
     first = _sweeps(name)[0][0]
-    same = [override for override in first if override.startswith(("seed=", "data=", "method="))]
+    same = [override for override in first if override.startswith(("seed=", "data=", "method=", "partition."))]
     jobs = [job for job in _sweeps(name)[0] if set(same) <= set(job)]
     found = [variant(_composed(*job)) for job in jobs]
     assert len(found) == len(set(found))
-    assert set(found) == {row["variant"] for row in _printed()[name]} | lost
+    assert set(found) ^ {row["variant"] for row in _printed()[name]} == lost
+
+
+def test_emnist_without_the_filter_has_its_own_number_of_images():
+    (job, *_) = _sweeps("fedmho/table6")[1]
+    assert _filter(_composed(*job)) == "without_kmeans"
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -219,8 +269,31 @@ def test_a_table_leaves_the_budget_to_the_command(name):
     cfg = OmegaConf.load(ROOT / f"{name}.yaml")
     assert not [default for default in cfg.defaults if "budget" in str(default)]
     assert "budget" not in cfg
-    own = ["budget=coboosting"] if name.startswith("coboosting/") else []
+    own = OWN_BUDGETS[name.split("/")[0]]
     assert all([argument for argument in arguments if "budget" in argument] == own for arguments in _commands(name))
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in TABLES if name.startswith("fedmho/")), "fedhydra/table1", "coboosting/table1"]
+)
+def test_a_tables_own_command_is_the_papers_protocol(name, monkeypatch):
+    monkeypatch.setattr(config, "composed", _composed)  # the method as it is alone, once for all jobs
+    for cfg in (_composed(*overrides) for jobs in _sweeps(name) for overrides in _each_value_once(jobs)):
+        told = facts(cfg)
+        run = Run(**{key: told[key] for key in FACTS}, status="unfinished")
+        (cell,) = [cell for cell in of_study(name) if fits(cell, run, by_model=False)]
+        assert (*deviations(cell, run), *own_deviations(cell, run)) == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rounds", "vae_epochs"),
+    [(["budget=fedmho"], 30, 50), (["budget=reduced"], 25, 10), (["budget=fedmho", "distill.rounds=2"], 2, 50)],
+)
+def test_fedmhos_tables_run_under_any_budget(overrides, rounds, vae_epochs):
+    cfg = compose_config("experiment=fedmho/table7", "method=fedmho", *overrides)
+    assert (cfg.distill.rounds, cfg.clients.cvae.epochs) == (rounds, vae_epochs)
+    assert (cfg.clients.optimizer.lr, cfg.clients.cvae.optimizer.lr) == (0.001, 0.003)
+    assert "of" not in facts(cfg)["settings"]["clients"]  # the tables that these were looked up in
 
 
 @pytest.mark.parametrize("name", MULTI_ROUND)

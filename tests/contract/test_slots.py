@@ -27,7 +27,10 @@ def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list
     return names
 
 
-MIXES = ("mixed", "fedhydra_mixed", "coboosting_mixed", "fedhydra", "coboosting", "torchvision", "vgg9")
+MIXES = (
+    *("mixed", "fedhydra_mixed", "coboosting_mixed", "fedmho_various"),
+    *("fedhydra", "coboosting", "fedmho", "torchvision", "vgg9"),
+)
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
 METHODS = choices("method", 3)
 SPECS = [
@@ -61,7 +64,7 @@ def test_a_generator_makes_images_of_the_spec(name, spec):
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
-@pytest.mark.parametrize("name", choices("cvae", 6, without=("cvae_small",)))
+@pytest.mark.parametrize("name", choices("cvae", 6, without=("cvae_small", "fedmho")))
 def test_a_cvae_trains_and_its_decoder_alone_draws_images_of_a_label(name, spec):
     model, other = (build(OmegaConf.load(config_dir() / "cvae" / f"{name}.yaml"), spec=spec) for _ in range(2))
     x, y = torch.rand(2, spec.channels, spec.size, spec.size), torch.tensor([0, spec.classes - 1])

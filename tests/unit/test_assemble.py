@@ -2,7 +2,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import load_data, make_optimizer, make_yardstick
+from oneshot_fl.assemble import load_data, make_optimizer, make_trainings, make_yardstick
 from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
@@ -60,6 +60,24 @@ def test_an_optimiser_steps_in_one_kernel_where_it_can_and_nobody_minds(settings
     factory = make_optimizer(OmegaConf.create({**settings, "_partial_": True, "lr": 0.1}))
     optimizer = factory([torch.nn.Parameter(torch.ones(2))])
     assert optimizer.defaults.get("fused") is fused
+
+
+def test_an_architecture_may_have_a_learning_rate_of_its_own():
+    own = make_trainings(compose_config("clients.lr_of={cnn2: 0.02, lenet5: 0.1}"))
+    same = make_trainings(compose_config("clients.optimizer.lr=0.02"))
+    assert set(own) == {"classifier", "cvae", "cnn2"}  # no client has lenet5
+    assert own["cnn2"].settings == same["classifier"].settings  # and so the same key in the store
+    assert own["cnn2"].optimizer([torch.nn.Parameter(torch.ones(2))]).defaults["lr"] == 0.02
+    assert own["classifier"].settings["optimizer"]["lr"] == 0.01
+
+
+def test_fedmhos_large_vae_does_not_learn_at_the_small_ones_rate():
+    papers = ("data=mnist", "method=fedcvae_ens", "clients=fedmho", "cvae=fedmho")
+    trainings = make_trainings(compose_config(*papers))
+    rates = {name: training.settings["optimizer"]["lr"] for name, training in trainings.items()}
+    assert rates == {"classifier": 0.005, "cvae": 0.05, "cvae_large": 0.001}
+    assert set(trainings["cvae"].settings) == {"epochs", "batch_size", "optimizer", "seed"}
+    assert set(trainings["classifier"].settings) == {"epochs", "batch_size", "optimizer", "augmentation", "sam", "seed"}
 
 
 def test_a_data_set_is_hashed_once_however_it_moves():

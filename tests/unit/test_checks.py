@@ -5,7 +5,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.checks import check, explain
-from oneshot_fl.config import architecture, client_models, kinds, server_models, server_name
+from oneshot_fl.config import architecture, client_models, client_nodes, kinds, server_models, server_name
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -58,6 +58,10 @@ def _complaint(*overrides: str) -> str:
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
         ("clients.sam=0", ["clients.sam=0", "above 0, or null"]),
         ("clients=sam trainer.precision=16-mixed", ["clients.sam=0.05", "trainer.precision=bf16-mixed"]),
+        ("clients.lr_of={cvae_large:0}", ["clients.lr_of", "above 0", "or null"]),
+        ("clients.lr_of=0.1", ["clients.lr_of=0.1", "'{cvae_large: 0.001}'"]),
+        ("clients.lr_of={cvae_larg:0.1}", ["clients.lr_of={'cvae_larg': 0.1}", "conf/cvae"]),
+        ("clients.optimizer=adam", ["clients/optimizer=adam"]),
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
         ("distill.generator_steps=0", ["distill.generator_steps=0"]),
@@ -147,6 +151,46 @@ def test_a_method_with_prototypes_has_a_server_model_for_every_architecture_of_i
     assert server_name(compose_config(*mixed, "server_model=cnn2")) == "cnn2"
     assert server_name(compose_config(*mixed, "method=feddf", "method.prototypes=false")) == "cnn2"
     assert server_name(compose_config("method=fedavg", "clients=all_cvae")) == "cnn2"
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ("[1,1]", ["cnn2", "cnn2", "lenet5", "lenet5", "lenet5"]),  # 2.5 rounds to 2, as for kinds
+        ("[3,2]", ["cnn2"] * 3 + ["lenet5"] * 2),
+        ("[0,0.5]", ["lenet5"] * 5),
+        ("null", ["cnn2", "lenet5", "cnn2", "lenet5", "cnn2"]),
+    ],
+)
+def test_architectures_are_dealt_in_turn_or_by_shares_in_blocks(shares, expected):
+    cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5]", f"model.shares={shares}", "method=dense")
+    check(cfg)
+    assert [node.name for node in client_models(cfg)] == expected
+
+
+@pytest.mark.parametrize("group", ["model", "cvae"])
+@pytest.mark.parametrize("shares", ["[1]", "[1,1,1]", "[0,0]", "[1,-1]", "[1,many]", "2", "many"])
+def test_other_shares_are_refused(group, shares):
+    cfg = compose_config(
+        "cvae=fedmho", "model=fedmho", "clients=half_cvae", "method=fedmho", f"{group}.shares={shares}"
+    )
+    with pytest.raises(OneshotError, match=rf"^{group}\.shares=.*one for each of {group}\.names=\["):
+        check(cfg)
+
+
+def test_fedmhos_clients_follow_from_its_method():
+    def names(method: str, clients: int = 6) -> list[str]:
+        papers = ("model=fedmho", "cvae=fedmho", "clients=fedmho", "data=emnist")
+        return [
+            node.name
+            for node in client_nodes(compose_config(f"method={method}", f"partition.clients={clients}", *papers))
+        ]
+
+    assert names("dense") == ["vgg9"] * 3 + ["fedmho_cnn"] * 3
+    assert names("fedcvae_ens") == ["cvae_large"] * 3 + ["cvae_conv2"] * 3
+    assert {tuple(names(method)) for method in ("fedmho", "fedmho_md", "fedmho_sd")} == {
+        ("vgg9",) * 3 + ("cvae_conv2",) * 3
+    }
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def train_clients(
     partition: Partition,
     plans: list[ClientPlan],
     *,
-    trainings: Mapping[Kind, Training],
+    trainings: Mapping[str, Training],
     context: Context,
     start: Start | None = None,
     task: str = "local training",
@@ -177,15 +177,16 @@ def train_clients(
     """Train the m clients one after the other; those that are in the store are only loaded.
 
     Args:
-        trainings: how each kind trains; all its settings enter the key.
+        trainings: how each kind trains, or an architecture, by its name; all its settings enter the key.
         start: the server's model, of the clients' architecture; None for random weights.
         task: what the progress is called.
     """
-    epochs = [trainings[plan.kind].settings["epochs"] for plan in plans]
+    own = [trainings.get(plan.name, trainings[plan.kind]) for plan in plans]
+    epochs = [training.settings["epochs"] for training in own]
     progress = context.progress.task(task, sum(epochs), "client epochs")
     trained = []
     for k, plan in enumerate(plans):
-        client = _LocalClient(k, plan, trainings[plan.kind], torch.from_numpy(partition.indices[k]), start)
+        client = _LocalClient(k, plan, own[k], torch.from_numpy(partition.indices[k]), start)
         advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
         trained.append(client.train(data, advance, context))
         progress.reach(sum(epochs[: k + 1]))

@@ -117,7 +117,7 @@ def _require(available: int, samples: int) -> None:
 def _train(yardstick: Yardstick, data: Dataset, context: Context) -> TrainedClient:
     everything = Partition("everything", [np.arange(len(data.train_labels))])
     within = Context(context.store, context.trainer, context.progress, context.log.within("fidelity/"))
-    trainings = {yardstick.plan.kind: yardstick.training}
+    trainings: dict[str, Training] = {yardstick.plan.kind: yardstick.training}
     (extractor,) = train_clients(
         data, everything, [yardstick.plan], trainings=trainings, context=within, task="feature extractor"
     )

@@ -48,8 +48,11 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def settings(node: DictConfig) -> dict[str, Any]:
-    """A group's own settings: neither its name nor its target, seed, where files lie, or what is only reported."""
-    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download", *REPORTED}
+    """A group's own settings.
+
+    Neither its name, target or seed, nor where files lie, the tables that it looks up (`of`), or what is only reported.
+    """
+    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download", "of", *REPORTED}
     return {key: value for key, value in plain(node).items() if key not in hidden}
 
 

@@ -12,40 +12,34 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from oneshot_fl.reporting.paper_protocols import BY_METHOD, STATED, of_variant, protocol
 from oneshot_fl.reporting.runs import Run
 
-COMMON = {
-    "clients.batch_size": 128,
-    "clients.optimizer.lr": 0.01,
-    "clients.augmentation": "none",
-    "clients.sam": None,
-    "distill.generator_steps": 30,
-    "distill.batch_size": 128,
-    "generator.width": 64,
-}
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "fedhydra": {**COMMON, "clients.epochs": 200, "distill.rounds": 200},
-    "coboosting": {**COMMON, "clients.epochs": 300, "distill.rounds": 500},
-}
-"""What the papers state (FedHydra, Sec. 4.1.5; Co-Boosting, appendix) and their codes agree with."""
-
-TITLES = {"fedhydra": "FedHydra", "coboosting": "Co-Boosting"}
+TITLES = {"fedhydra": "FedHydra", "coboosting": "Co-Boosting", "fedmho": "FedMHO"}
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior")
 """Both are printed as Dir(alpha); which one a paper means is known from its code."""
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
 SINGLE_CLIENTS = ("local", "client_m1", "client_m2", "client_m3", "client_m4", "client_m5")
 OF_ANY_RUN = ("fedens", "dw_fedens", *SINGLE_CLIENTS)
 """Rows that do not depend on the method of the run that reports them."""
-ALIASES = {("coboosting", "dense"): "dense_coboosting"}
-"""What a paper's own code runs under a name."""
+ALIASES = {("coboosting", "dense"): "dense_coboosting", ("fedmho", "fedcvae"): "fedcvae_fedmho"}
+"""What a paper, or its own code, means by a name."""
 KNOBS = {
-    "lambda1": ("objective.bn.weight", Fraction(1)),
-    "lambda2": ("objective.adv.weight", Fraction(1)),
-    "mu": ("ensemble.step", Fraction(1)),
-    "epsilon": ("perturb.epsilon", Fraction(1, 2)),  # theirs is in units of images in [-1, 1]
+    "lambda1": ("method.objective.bn.weight", Fraction(1)),
+    "lambda2": ("method.objective.adv.weight", Fraction(1)),
+    "mu": ("method.ensemble.step", Fraction(1)),
+    "epsilon": ("method.perturb.epsilon", Fraction(1, 2)),  # theirs is in units of images in [-1, 1]
+    "beta1": ("method.student.kl.weight", Fraction(1, 2)),  # 1 and 1 are their default, lambda = 0.5
+    "beta2": ("method.student.ce.weight", Fraction(1, 2)),
+    "R_th": ("method.pool.nearest", Fraction(1)),
+    "cvae_local_epochs": ("clients.cvae.epochs", Fraction(1)),
 }
-"""A variant's symbol: the method's key and its unit."""
-SWITCHES = {"GHS": "objective.hard_ce.power", "DHS": "perturb", "EE": "ensemble.step"}
+"""A variant's symbol: our key and its unit."""
+SWITCHES = {"GHS": "method.objective.hard_ce.power", "DHS": "method.perturb", "EE": "method.ensemble.step"}
+UNFILTERED = {"mnist": 4800, "fashion_mnist": 4800, "svhn": 4800, "emnist": 9600}
+"""Images where FedMHO does not filter: as many as the filter leaves."""
+TOLD_BY_MODELS = ("homogeneous_large_clients", "various_models")
+"""Variants that are known by their models."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,19 @@ class Published:
         """The model that the number is about: the server's, or the client's where there is no server."""
         return self.server_model or self.client_model
 
+    @property
+    def knobs(self) -> str:
+        """The variant, where it is not known by its models."""
+        return "" if self.variant in TOLD_BY_MODELS else self.variant
+
 
 @cache
 def published() -> tuple[Published, ...]:
     """Every printed accuracy of the papers whose protocol we know, in the order of print; no averages over rows."""
     with (files("oneshot_fl.reporting") / "paper_results.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["paper"] in PROTOCOLS]
-    return tuple(_published(row) for row in rows if row["partition_value"] != "avg")
+        rows = [row for row in csv.DictReader(file) if row["paper"] in STATED]
+    accuracies = [row for row in rows if row["metric"].endswith("accuracy_percent")]
+    return tuple(_published(row) for row in accuracies if row["partition_value"] != "avg")
 
 
 def _published(row: dict[str, str]) -> Published:
@@ -106,16 +106,38 @@ def fits(cell: Published, run: Run, *, by_model: bool) -> bool:
     """Whether a run stands beside a printed number: same data, partition, clients, method and variant.
 
     Under which protocol it ran is told by `deviations`. Architectures are asked for only where the table compares
-    several in one setting (`by_model`), and of a single client, which is known by nothing else.
+    several in one setting (`by_model`), of a single client, which is known by nothing else, and where another of the
+    paper's numbers in the same setting was got with the run's.
     """
-    by_model = by_model or cell.method in SINGLE_CLIENTS
     return (
         (run.data, str(len(run.models["clients"]))) == (cell.data, cell.clients)
         and _same_split(cell, run)
         and int(cell.rounds) <= run.settings["communication_rounds"]
         and (cell.method in OF_ANY_RUN or _same_method(cell, run))
-        and not (by_model and architecture(cell, run))
+        and (not architecture(cell, run) or not (by_model or _is_by_model(cell, run)))
     )
+
+
+def _is_by_model(cell: Published, run: Run) -> bool:
+    return cell.method in SINGLE_CLIENTS or any(not architecture(other, run) for other in _alike(cell))
+
+
+def _alike(cell: Published) -> tuple[Published, ...]:
+    """The paper's numbers in the same setting, whatever the models: this one, and those of other tables."""
+    return _by_setting()[_setting(cell)]
+
+
+@cache
+def _by_setting() -> dict[tuple[str, ...], tuple[Published, ...]]:
+    found: dict[tuple[str, ...], tuple[Published, ...]] = {}
+    for cell in published():
+        found[_setting(cell)] = (*found.get(_setting(cell), ()), cell)
+    return found
+
+
+def _setting(cell: Published) -> tuple[str, ...]:
+    names = ("paper", "metric", "data", "partition", "partition_value", "clients", "rounds", "method")
+    return tuple(getattr(cell, name) for name in names)
 
 
 def _same_method(cell: Published, run: Run) -> bool:
@@ -128,11 +150,12 @@ def _same_split(cell: Published, run: Run) -> bool:
 
 
 def _same_variant(cell: Published, run: Run) -> bool:
-    """The method's keys have the variant's values, and nothing else in the method was changed."""
-    if (wanted := _method_values(cell.variant)) is None:
+    """The variant's keys have its values, and nothing else in the method was changed."""
+    if (wanted := _asked(cell)) is None:
         return False
-    told = all(_is(run.setting(f"method.{key}"), value) for key, value in wanted.items())
-    return told and all(any(key == own or key.startswith(f"{own}.") for own in wanted) for key in run.changed)
+    told = all(_is(run.setting(key), value) for key, value in wanted.items())
+    changed = [f"method.{key}" for key in run.changed]
+    return told and all(any(key == own or key.startswith(f"{own}.") for own in wanted) for key in changed)
 
 
 PRESENT, ABSENT = "present", "absent"
@@ -144,33 +167,47 @@ def _is(value: Any, wanted: float | str) -> bool:
     return math.isclose(value or 0, float(wanted), rel_tol=1e-2)
 
 
-def _method_values(variant: str) -> dict[str, float | str] | None:
-    """What a variant sets in the method; None where we cannot run it."""
-    if _protocol_values(variant):
+def _asked(cell: Published) -> dict[str, float | str] | None:
+    """The values that a variant asks for; None where we cannot run it."""
+    variant = cell.variant
+    if of_variant(variant) is not None:
         return {}
-    if variant.startswith("no_GHS") or (variant and set(variant.split("+")) <= set(SWITCHES)):
+    if variant == "without_kmeans":
+        return {"method.pool.nearest": 1.0, "method.source.samples": UNFILTERED[cell.data]}
+    if variant.startswith("no_GHS") or set(variant.split("+")) <= set(SWITCHES):
         return {key: PRESENT if name in variant.split("+") else ABSENT for name, key in SWITCHES.items()}
     pairs = [part.split("=") for part in variant.split()]
-    if any(len(pair) != 2 or pair[0] not in KNOBS for pair in pairs):
+    if any(len(pair) != 2 or pair[0] not in KNOBS or pair[1] == "learnable" for pair in pairs):
         return None
     return {KNOBS[name][0]: float(Fraction(value) * KNOBS[name][1]) for name, value in pairs}
 
 
-def _protocol_values(variant: str) -> dict[str, Any]:
-    """What a variant sets outside the method."""
-    if variant.startswith("local_epochs="):
-        return {"clients.epochs": int(variant.removeprefix("local_epochs="))}
-    return {"clients.sam": 0.05} if variant == "sam_local_training" else {}
-
-
 def deviations(cell: Published, run: Run) -> tuple[str, ...]:
-    """In what a run's protocol differs from the paper's, one phrase each."""
-    wanted = {**PROTOCOLS[cell.paper], **_protocol_values(cell.variant), "partition.name": cell.partition}
-    told = [
+    """In what a run differs from what the paper states of all its runs, one phrase each."""
+    own = BY_METHOD.get(cell.paper, frozenset())
+    told = _differing(run, {key: value for key, value in _stated(cell).items() if key not in own})
+    held_out = [f"{run.setting('proxy.fraction'):.0%} of the training set held out"] if run.holds_out else []
+    return (*told, *(() if own else architecture(cell, run)), *held_out)
+
+
+def own_deviations(cell: Published, run: Run) -> tuple[str, ...]:
+    """In what a run differs from what the paper states of this method on this data set; nothing where it does not."""
+    if (own := BY_METHOD.get(cell.paper)) is None:
+        return ()
+    told = _differing(run, {key: value for key, value in _stated(cell).items() if key in own})
+    return (*told, *architecture(cell, run))
+
+
+def _stated(cell: Published) -> dict[str, Any]:
+    """The protocol of a printed number; where its variant asks for another value, that one."""
+    stated = {**protocol(cell.paper, cell.method, cell.data, cell.variant), "partition.name": cell.partition}
+    return {**stated, **{key: value for key, value in (_asked(cell) or {}).items() if key in stated}}
+
+
+def _differing(run: Run, wanted: dict[str, Any]) -> list[str]:
+    return [
         f"{key}={run.setting(key)} instead of {value}" for key, value in wanted.items() if run.setting(key) != value
     ]
-    held_out = [f"{run.setting('proxy.fraction'):.0%} of the training set held out"] if run.holds_out else []
-    return (*told, *architecture(cell, run), *held_out)
 
 
 def architecture(cell: Published, run: Run) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from oneshot_fl.reporting.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.runs import Run
 from oneshot_fl.reporting.sheets import Sheet, interval, percent
 
-ORDER = ("fedavg", "ot", "feddf", "dense", "dense_coboosting", "f_dafl", "f_adi", "co_boosting", "fedhydra")
+ORDER = (
+    *("fedavg", "ot", "feddf", "dense", "dense_coboosting", "f_dafl", "f_adi", "co_boosting", "fedhydra"),
+    *("fedcvae_ens", "fedcvae_fedmho", "fedcvae_kd", "fedmho", "fedmho_md", "fedmho_sd"),
+)
 """Rows in the order of the papers' tables; others follow as they come."""
 
 

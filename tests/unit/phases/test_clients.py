@@ -118,3 +118,18 @@ def test_a_vae_learns_and_its_client_uploads_decoder_and_label_counts(data, cont
     assert images.shape == (2, 1, 8, 8)
     assert images.min() >= 0
     assert images[1].mean() > images[0].mean()  # class 2 is brighter
+
+
+def test_an_architecture_is_trained_its_own_way_where_there_is_one(data, context):
+    def key(**rates: float) -> str:
+        settings = {"epochs": 1, "batch_size": 16, "seed": 0}
+        trainings = {
+            name: Training(settings | {"lr": lr}, partial(torch.optim.SGD, lr=lr)) for name, lr in rates.items()
+        }
+        plan = ClientPlan("cnn2", {"norm": True}, partial(cnn2, data.spec, norm=True))
+        partition = Partition("given", [np.arange(20)])
+        (client,) = train_clients(data, partition, [plan], trainings=trainings, context=context)
+        return client.key
+
+    assert key(classifier=0.1, cnn2=0.01) == key(classifier=0.01) != key(classifier=0.1)
+    assert key(classifier=0.1, lenet5=0.01) == key(classifier=0.1)

@@ -42,6 +42,40 @@ def make_run():
     return make
 
 
+RATES = {"mnist": (0.005, 0.05), "svhn": (0.005, 0.001), "emnist": (0.001, 0.003)}
+EPOCHS = {"mnist": (30, 10), "svhn": (40, 20), "emnist": (50, 30)}
+SMALL = {"mnist": "cvae_mlp", "svhn": "cvae_conv3", "emnist": "cvae_conv2"}
+HALF = {"classifier": 1, "cvae": 1}
+
+
+@pytest.fixture
+def make_fedmho_run(make_run):
+    """A function from method and data set to a run under FedMHO's protocol (Table 3), Dir(0.1), 10 clients."""
+
+    def make(method: str, accuracy: float | None = 0.6, *, data: str = "mnist", rounds: int = 0, **changes: Any) -> Run:
+        decodes = method.startswith("fedmho")
+        large, small = ("cvae_large", SMALL[data]) if method == "fedcvae_fedmho" else ("vgg9", "fedmho_cnn")
+        clients = [large] * 5 + [SMALL[data] if decodes else small] * 5
+        server = "vgg9+fedmho_cnn" if method in ("fedavg", "feddf") else "vgg9"
+        own = EPOCHS[data][1] if decodes or method == "fedcvae_fedmho" else {"feddf": 38}.get(method, 200)
+        settings = {
+            "partition": {"clients": 10},
+            "clients": {
+                "batch_size": 64,
+                "optimizer": {"_target_": "torch.optim.SGD", "lr": RATES[data][0]},
+                "kinds": ["cvae"] if method == "fedcvae_fedmho" else HALF if decodes else None,
+                "cvae": {"batch_size": 64, "epochs": EPOCHS[data][0], "optimizer": {"lr": RATES[data][1]}},
+            },
+            "distill": {"batch_size": 64, "rounds": rounds or own},
+            "method": {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"} if method == "feddf" else None},
+        }
+        facts = {"study": "fedmho/table4", "budget": "fedmho", "models": {"clients": clients, "server": server}}
+        settings = _merged(settings, changes.pop("settings", {}))
+        return make_run(accuracy, method=method, data=data, settings=settings, **facts | changes)
+
+    return make
+
+
 def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
     clients = [0.2, 0.4, 0.2, 0.4, 0.3]
     return {

@@ -84,3 +84,99 @@ def test_a_run_claims_the_first_table_of_its_own_setting_only(make_run):
         ["FedHydra, Table 1 (cifar10, dirichlet 0.1, 5 clients)"],
         ["Co-Boosting, Table 3 (cifar10, dirichlet_class_prior 0.1, 5 clients)"],
     ]
+
+
+FEDMHO_ROW = ("fedavg", "feddf", "dense", "co_boosting", "fedcvae_fedmho", "fedmho", "fedmho_md", "fedmho_sd")
+
+
+def _row(sheet, line, data):
+    """A line of the sheet's Dir(0.1) for one data set, by method."""
+    filled, at = [], ["", ""]
+    for row in sheet.rows:
+        at = row[:2] if row[0] else at
+        filled.append((*at, *row[2:]))
+    (found,) = [row for row in filled if row[:3] == (data, "0.1", line)]
+    return dict(zip(_methods(sheet), found[3:], strict=True))
+
+
+def test_fedmhos_methods_share_a_sheet_although_each_has_clients_rounds_and_a_server_of_its_own(make_fedmho_run):
+    runs = [make_fedmho_run(method, 0.5 + number / 100) for number, method in enumerate(FEDMHO_ROW)]
+    on_mnist = {"proxy": {"name": "dataset", "data": "mnist", "samples": 10000}}
+    runs += [
+        make_fedmho_run("feddf", 0.4, data="emnist", settings=on_mnist),
+        make_fedmho_run("feddf", 0.3, data="emnist"),
+    ]
+    (sheet,) = paper_sheets(runs, which="last")
+    assert sheet.title == "FedMHO, Table 4 (dirichlet, 10 clients)"
+    assert _row(sheet, "paper", "mnist") == {
+        "fedavg": "49.12 ± 2.99",
+        "feddf (dataset mnist 10000)": "62.58 ± 4.50",
+        "feddf (noise 10000)": "62.58 ± 4.50",
+        "dense": "73.76 ± 1.72",
+        "co_boosting": "81.30 ± 0.54",
+        "fedcvae": "89.73 ± 0.40",
+        "fedmho": "88.48 ± 0.99",
+        "fedmho_md": "91.22 ± 0.56",
+        "fedmho_sd": "91.55 ± 0.27",
+    }
+    ours = ["50.00 (1)", "missing", *(f"{50 + number}.00 (1)" for number in range(1, 8))]
+    assert list(_row(sheet, "ours", "mnist").values()) == ours
+    assert list(_row(sheet, "ours", "emnist").values())[:4] == ["missing", "40.00 (1)", "30.00 (1)", "missing"]
+    assert not any("Not the paper's protocol" in note for note in sheet.notes)
+
+
+def test_a_deviation_of_one_method_is_told_with_its_name_and_tears_nothing(make_fedmho_run):
+    runs = [make_fedmho_run(method, rounds=5 if method == "dense" else 0) for method in FEDMHO_ROW]
+    (sheet,) = paper_sheets(runs, which="last")
+    assert "missing" not in _row(sheet, "ours", "mnist").values()
+    assert "Not the paper's protocol: dense: distill.rounds=5 instead of 200." in sheet.notes
+    told = {record["method"]: record["other_protocol"] for record in sheet.records if record["status"] == "done"}
+    assert told == dict.fromkeys(_METHODS, "") | {"dense": "distill.rounds=5 instead of 200"}
+
+
+_METHODS = [method.removesuffix("_fedmho") for method in FEDMHO_ROW]
+
+
+def test_another_budget_is_one_sheet_too_and_its_numbers_are_told_by_method_and_data_set(make_fedmho_run):
+    runs = [
+        make_fedmho_run(method, data=data, rounds=25, budget="reduced", settings={"clients": {"epochs": 8}})
+        for method in ("dense", "fedmho", "fedmho_md")
+        for data in ("mnist", "svhn")
+    ]
+    (sheet,) = paper_sheets(runs, which="last")
+    assert (
+        "Not the paper's protocol: clients.epochs=8 instead of 200; "
+        "dense: distill.rounds=25 instead of 200; "
+        "fedmho, fedmho_md on mnist: distill.rounds=25 instead of 10; "
+        "fedmho, fedmho_md on svhn: distill.rounds=25 instead of 20."
+    ) in sheet.notes
+
+
+def test_two_ways_of_one_method_never_share_a_sheet_and_the_papers_comes_first(make_fedmho_run):
+    runs = [
+        make_fedmho_run("dense", 0.1, rounds=5),
+        make_fedmho_run("dense", 0.2, seed=1),
+        make_fedmho_run("fedmho", 0.3),
+        make_fedmho_run("fedavg", 0.4, settings={"clients": {"epochs": 8}}),
+    ]
+    first, second, third = paper_sheets(runs, which="last")
+    assert _row(second, "ours", "mnist")["dense"] == "20.00 (1)"
+    assert _row(second, "ours", "mnist")["fedmho"] == "30.00 (1)"
+    assert _row(third, "ours", "mnist")["dense"] == "10.00 (1)"
+    assert _row(third, "ours", "mnist")["fedmho"] == "missing"
+    assert _row(first, "ours", "mnist")["fedavg"] == "40.00 (1)"
+
+
+def test_homogeneous_clients_share_their_row_with_fedmhos_mixed_ones(make_fedmho_run):
+    large = {"clients": ["vgg9"] * 10, "server": "vgg9"}
+    runs = [make_fedmho_run("dense", 0.4, models=large, study="fedmho/table9"), make_fedmho_run("fedmho_md", 0.6)]
+    fourth, ninth = sorted(paper_sheets(runs, which="last"), key=lambda sheet: "Table 9" in sheet.title)
+    assert len(ninth.rows) == 3 * 12  # four data sets, three alphas
+    assert (_row(ninth, "ours", "mnist")["dense"], _row(ninth, "ours", "mnist")["fedmho_md"]) == (
+        "40.00 (1)",
+        "60.00 (1)",
+    )
+    assert (_row(fourth, "ours", "mnist")["dense"], _row(fourth, "ours", "mnist")["fedmho_md"]) == (
+        "missing",
+        "60.00 (1)",
+    )

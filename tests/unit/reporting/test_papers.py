@@ -1,6 +1,14 @@
 import pytest
 
-from oneshot_fl.reporting.papers import compares_models, deviations, fits, measured, of_study, published
+from oneshot_fl.reporting.papers import (
+    compares_models,
+    deviations,
+    fits,
+    measured,
+    of_study,
+    own_deviations,
+    published,
+)
 
 
 def _cell(study="fedhydra/table1", **wanted):
@@ -11,10 +19,11 @@ def _cell(study="fedhydra/table1", **wanted):
 MNIST = {"data": "mnist", "partition_value": "0.1", "method": "fedhydra"}
 
 
-def test_every_printed_number_of_the_two_papers_is_there():
-    # counted in the tables: FedHydra T1-T18 594, Co-Boosting T1-T19 without T8 453, 22 of them averages over domains
-    count = {paper: sum(cell.paper == paper for cell in published()) for paper in ("fedhydra", "coboosting")}
-    assert count == {"fedhydra": 594, "coboosting": 453 - 22}
+def test_every_printed_accuracy_of_the_three_papers_is_there():
+    # counted in the tables: FedHydra T1-T18 594, Co-Boosting T1-T19 without T8 453, 22 of them averages over domains,
+    # FedMHO T4-T11 305, 7 of them FIDs
+    count = {paper: sum(cell.paper == paper for cell in published()) for paper in ("fedhydra", "coboosting", "fedmho")}
+    assert count == {"fedhydra": 594, "coboosting": 453 - 22, "fedmho": 305 - 7}
     assert (_cell(**MNIST).value, _cell(**MNIST).model) == (59.97, "cnn2")
     assert _cell("fedhydra/table2", data="fashion_mnist", method="fedavg").doubtful
 
@@ -148,3 +157,113 @@ def test_co_boostings_dirichlet_is_that_of_its_code(make_run):
     assert deviations(cell, theirs) == ()
     assert fits(cell, ours, by_model=False)
     assert deviations(cell, ours) == ("partition.name=dirichlet instead of dirichlet_class_prior",)
+
+
+def _beside(run, study):
+    return [cell for cell in of_study(study) if fits(cell, run, by_model=False)]
+
+
+@pytest.mark.parametrize(
+    ("table", "data", "settings", "changed", "variants"),
+    [
+        ("table5", "emnist", {"student": {"kl": 0.5, "ce": 0.5}}, {}, ["beta1=1 beta2=1"]),
+        ("table5", "emnist", {"student": {"kl": 0.5, "ce": 1.0}}, {"student.ce.weight": 1.0}, ["beta1=1 beta2=2"]),
+        ("table5", "emnist", {"student": {"kl": 1.0, "ce": 0.5}}, {"student.kl.weight": 1.0}, ["beta1=2 beta2=1"]),
+        ("table5", "emnist", {"student": {"kl": 1.0, "ce": 1.0}}, {"student.kl.weight": 1.0}, []),
+        (
+            "table6",
+            "mnist",
+            {"nearest": 1.0, "samples": 4800},
+            {"pool.nearest": 1.0, "source.samples": 4800},
+            ["without_kmeans"],
+        ),
+        (
+            "table6",
+            "emnist",
+            {"nearest": 1.0, "samples": 9600},
+            {"pool.nearest": 1.0, "source.samples": 9600},
+            ["without_kmeans"],
+        ),
+        ("table6", "emnist", {"nearest": 1.0, "samples": 4800}, {"pool.nearest": 1.0, "source.samples": 4800}, []),
+        ("table6", "mnist", {"nearest": 0.8, "samples": 6000}, {}, []),
+        ("table8", "emnist", {"nearest": 0.6, "samples": 12000}, {"pool.nearest": 0.6}, ["R_th=0.6"]),
+        ("table8", "emnist", {"nearest": 0.6, "samples": 100}, {"pool.nearest": 0.6, "source.samples": 100}, []),
+    ],
+)
+def test_fedmhos_variants_are_settings_of_the_method(make_fedmho_run, table, data, settings, changed, variants):
+    slots = {
+        "student": {name: {"weight": weight} for name, weight in settings.get("student", {}).items()},
+        "pool": {"nearest": settings.get("nearest")},
+        "source": {"samples": settings.get("samples")},
+    }
+    run = make_fedmho_run("fedmho_md", data=data, changed=changed, settings={"method": slots})
+    assert [cell.variant for cell in _beside(run, f"fedmho/{table}")] == variants
+
+
+def test_epochs_of_the_vaes_find_their_row_and_are_then_the_protocol(make_fedmho_run):
+    at = {"partition": {"alpha": 0.5}, "clients": {"cvae": {"epochs": 20}}}
+    run = make_fedmho_run("fedmho_sd", data="emnist", settings=at)
+    (cell,) = _beside(run, "fedmho/table11")
+    assert (cell.variant, cell.value) == ("cvae_local_epochs=20", 74.61)
+    assert own_deviations(cell, run) == ()
+    (cell,) = _beside(run, "fedmho/table4")
+    assert own_deviations(cell, run) == ("clients.cvae.epochs=20 instead of 50",)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddf", "dense", "co_boosting", "fedcvae_fedmho", "fedmho", "fedmho_md"])
+@pytest.mark.parametrize("data", ["mnist", "svhn", "emnist"])
+def test_fedmhos_protocol_is_one_for_a_method_and_a_data_set(make_fedmho_run, method, data):
+    run = make_fedmho_run(method, data=data)
+    (cell,) = _beside(run, "fedmho/table4")
+    assert (cell.data, cell.partition_value) == (data, "0.1")
+    assert (deviations(cell, run), own_deviations(cell, run)) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("method", "other", "told"),
+    [
+        ("dense", {"rounds": 5}, ["distill.rounds=5 instead of 200"]),
+        ("feddf", {"rounds": 5}, ["distill.rounds=5 instead of 38"]),
+        ("fedavg", {"rounds": 5}, []),  # it has no rounds
+        ("fedmho", {"rounds": 5}, ["distill.rounds=5 instead of 10"]),
+        ("fedmho", {"settings": {"clients": {"cvae": {"epochs": 3}}}}, ["clients.cvae.epochs=3 instead of 30"]),
+        ("dense", {"settings": {"clients": {"cvae": {"epochs": 3}}}}, []),  # it has no VAEs
+        ("fedcvae_fedmho", {"settings": {"clients": {"optimizer": {"lr": 1.0}}}}, []),  # it has no classifiers
+        ("dense", {"settings": {"clients": {"optimizer": {"lr": 1.0}}}}, ["clients.optimizer.lr=1.0 instead of 0.005"]),
+        (
+            "fedmho",
+            {"settings": {"clients": {"kinds": ["classifier", "cvae"]}}},
+            ["clients.kinds=['classifier', 'cvae']"],
+        ),
+        (
+            "fedavg",
+            {"models": {"clients": ["vgg9"] * 5 + ["fedmho_cnn"] * 5, "server": "vgg9"}},
+            ["server vgg9 instead of vgg9+fedmho_cnn"],
+        ),
+    ],
+)
+def test_what_fedmho_states_of_a_method_is_told_of_that_method(make_fedmho_run, method, other, told):
+    run = make_fedmho_run(method, **other)
+    (cell,) = _beside(run, "fedmho/table4")
+    assert deviations(cell, run) == ()
+    phrases = own_deviations(cell, run)
+    assert len(phrases) == len(told)
+    assert all(phrase.startswith(start) for phrase, start in zip(phrases, told, strict=True))
+
+
+def test_what_fedmho_states_of_all_is_told_of_all(make_fedmho_run):
+    run = make_fedmho_run("dense", settings={"clients": {"epochs": 8}})
+    (cell,) = _beside(run, "fedmho/table4")
+    assert (deviations(cell, run), own_deviations(cell, run)) == (("clients.epochs=8 instead of 200",), ())
+
+
+def test_a_run_with_the_models_of_another_table_stands_there_only(make_fedmho_run):
+    large = make_fedmho_run("dense", models={"clients": ["vgg9"] * 10, "server": "vgg9"})
+    assert [cell.value for cell in _beside(large, "fedmho/table9")] == [74.99]
+    assert _beside(large, "fedmho/table4") == []
+    assert _beside(make_fedmho_run("dense"), "fedmho/table9") == []
+    of_no_table = make_fedmho_run("dense", models={"clients": ["lenet5"] * 10, "server": "lenet5"})
+    assert len(_beside(of_no_table, "fedmho/table4")) == len(_beside(of_no_table, "fedmho/table9")) == 1
+    # the same run of FedMHO's own method is in both
+    own = make_fedmho_run("fedmho_md")
+    assert _beside(own, "fedmho/table9")[0].value == _beside(own, "fedmho/table4")[0].value == 91.22
