@@ -150,12 +150,13 @@ def _same_split(cell: Published, run: Run) -> bool:
 
 
 def _same_variant(cell: Published, run: Run) -> bool:
-    """The variant's keys have its values, and nothing else in the method was changed."""
+    """The variant's keys have its values, and nothing else in the method was changed but what deviations tell of."""
     if (wanted := _asked(cell)) is None:
         return False
     told = all(_is(run.setting(key), value) for key, value in wanted.items())
     changed = [f"method.{key}" for key in run.changed]
-    return told and all(any(key == own or key.startswith(f"{own}.") for own in wanted) for key in changed)
+    known = {*wanted, *_stated(cell)}
+    return told and all(any(key == own or key.startswith(f"{own}.") for own in known) for key in changed)
 
 
 PRESENT, ABSENT = "present", "absent"

@@ -44,6 +44,7 @@ def make_run():
 
 RATES = {"mnist": (0.005, 0.05), "svhn": (0.005, 0.001), "emnist": (0.001, 0.003)}
 EPOCHS = {"mnist": (30, 10), "svhn": (40, 20), "emnist": (50, 30)}
+GLOBAL = {"mnist": 0.00001, "svhn": 0.00005, "emnist": 0.00005}
 SMALL = {"mnist": "cvae_mlp", "svhn": "cvae_conv3", "emnist": "cvae_conv2"}
 HALF = {"classifier": 1, "cvae": 1}
 
@@ -67,7 +68,10 @@ def make_fedmho_run(make_run):
                 "cvae": {"batch_size": 64, "epochs": EPOCHS[data][0], "optimizer": {"lr": RATES[data][1]}},
             },
             "distill": {"batch_size": 64, "rounds": rounds or own},
-            "method": {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"} if method == "feddf" else None},
+            "method": {
+                "source": {"_target_": "oneshot_fl.parts.sources.ProxySource"} if method == "feddf" else None,
+                "student_optimizer": {"lr": 0.0002 if (method, data) == ("fedcvae_fedmho", "svhn") else GLOBAL[data]},
+            },
         }
         facts = {"study": "fedmho/table4", "budget": "fedmho", "models": {"clients": clients, "server": server}}
         settings = _merged(settings, changes.pop("settings", {}))

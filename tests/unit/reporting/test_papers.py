@@ -226,6 +226,11 @@ def test_fedmhos_protocol_is_one_for_a_method_and_a_data_set(make_fedmho_run, me
         ("feddf", {"rounds": 5}, ["distill.rounds=5 instead of 38"]),
         ("fedavg", {"rounds": 5}, []),  # it has no rounds
         ("fedmho", {"rounds": 5}, ["distill.rounds=5 instead of 10"]),
+        (
+            "fedmho",
+            {"settings": {"method": {"student_optimizer": {"lr": 0.1}}}, "changed": {"student_optimizer.lr": 0.1}},
+            ["method.student_optimizer.lr=0.1 instead of 1e-05"],
+        ),
         ("fedmho", {"settings": {"clients": {"cvae": {"epochs": 3}}}}, ["clients.cvae.epochs=3 instead of 30"]),
         ("dense", {"settings": {"clients": {"cvae": {"epochs": 3}}}}, []),  # it has no VAEs
         ("fedcvae_fedmho", {"settings": {"clients": {"optimizer": {"lr": 1.0}}}}, []),  # it has no classifiers
