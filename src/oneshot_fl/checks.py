@@ -79,7 +79,10 @@ def _check_unknown(cfg: DictConfig) -> None:
 def _no_such_key(key: str, known: tuple[str, ...]) -> str:
     if key in known:
         group = key.rsplit(".", 1)[0].replace(".", "/")
-        return f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is"
+        return (
+            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (where the sweep "
+            f"chooses the {group}, write ++{key}=...)"
+        )
     return f"{key}: there is no such key{nearest(key, known)}; python -m oneshot_fl --cfg job prints all keys"
 
 

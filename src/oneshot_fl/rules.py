@@ -114,7 +114,7 @@ RULES: dict[str, Rule] = {
     "method.student_schedule": SCHEDULE,
     "method.prototypes": SWITCH,
     "method.student.kl.per_class": SWITCH,
-    "method.warm_up.passes": COUNT,
+    "method.warm_up.passes": COUNT_OR_ZERO,
     "method.warm_up.optimizer.lr": POSITIVE,
     "method.source.samples": COUNT,
     "method.source.taught": COUNT,
