@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.image_conv import ImageConv2d
 
 
 def cnn2(spec: DataSpec, *, norm: bool) -> nn.Module:
@@ -143,7 +144,7 @@ def fedcvae_cnn(spec: DataSpec) -> nn.Module:
     """
     return nn.Sequential(
         Resize(32),
-        nn.Conv2d(spec.channels, 32, 5),
+        ImageConv2d(spec.channels, 32, 5),
         nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5),
         nn.MaxPool2d(2),
@@ -156,7 +157,8 @@ def fedcvae_cnn(spec: DataSpec) -> nn.Module:
 
 def _block(inputs: int, outputs: int, *, kernel: int, padding: int, norm: bool, pool: bool) -> list[nn.Module]:
     """A convolution and what follows it; pooled before the ReLU, which is the same function with less to do."""
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, kernel, padding=padding)]
+    convolution = ImageConv2d if inputs <= 3 else nn.Conv2d  # 3: the channels of a colour image
+    layers: list[nn.Module] = [convolution(inputs, outputs, kernel, padding=padding)]
     if norm:
         layers.append(nn.BatchNorm2d(outputs))
     if pool:

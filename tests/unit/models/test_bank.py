@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2, lenet5
+from oneshot_fl.models.image_conv import ImageConv2d
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 
@@ -93,6 +94,14 @@ def test_many_clients_answer_in_groups_as_they_would_together(mode):
     models, needs = _clients(5), frozenset({"statistics", "features"})
     together, in_groups = _answer(models, mode, needs), _answer(models, mode, needs, at_once=2)
     assert_close(in_groups, together, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_answers_and_gradients_are_those_of_plain_convolutions(at_once, monkeypatch):
+    models, needs = [*_clients(2), lenet5(SPEC), cnn2(SPEC, norm=False)], frozenset({"statistics", "features"})
+    ours = _answer(models, "loop", needs, at_once)
+    monkeypatch.setattr(ImageConv2d, "forward", nn.Conv2d.forward)
+    assert_close(ours, _answer(models, "loop", needs, at_once))
 
 
 def test_what_is_kept_for_the_way_back_does_not_grow_with_the_number_of_clients():

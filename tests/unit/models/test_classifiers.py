@@ -1,5 +1,7 @@
 """Parameter counts are those of the reference codes (shared notes on DENSE and Co-Boosting)."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,7 @@ from oneshot_fl.models.classifiers import (
     upload_bytes,
     vgg9,
 )
+from oneshot_fl.models.image_conv import ImageConv2d
 from oneshot_fl.models.zoo import from_torchvision, resnet, vgg11
 
 GREY28 = DataSpec(1, 28, 10, (0.5,), (0.5,))
@@ -50,6 +53,14 @@ def test_parameter_counts(model, expected):
 def test_batch_norm_is_the_only_difference_to_the_plain_networks():
     assert _parameters(cnn2(GREY28, norm=True)) - _parameters(cnn2(GREY28, norm=False)) == 2 * (16 + 32)
     assert _parameters(cnn3(RGB32, norm=True)) - _parameters(cnn3(RGB32, norm=False)) == 2 * 3 * 128
+
+
+@pytest.mark.parametrize("build", [partial(cnn2, norm=True), partial(cnn3, norm=False), cnn1, lenet5, fedcvae_cnn])
+@pytest.mark.parametrize("spec", [GREY28, RGB32])
+def test_the_layer_that_sees_images_and_no_other_is_one_of_images(build, spec):
+    first, *others = (module for module in build(spec).modules() if isinstance(module, nn.Conv2d))
+    assert type(first) is ImageConv2d
+    assert {type(module) for module in others} == {nn.Conv2d}
 
 
 def test_building_leaves_batch_norm_untouched_and_the_model_in_training_mode():

@@ -1,0 +1,60 @@
+"""The convolution of a first layer, with a cheaper way back to the images."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.models.precision import widened
+
+
+class ImageConv2d(nn.Conv2d):
+    """A convolution of stride 1 over images; on a CPU its gradient to them is cheaper while its weights are frozen.
+
+    The way back of a convolution writes as many channels as went in, and for the one or three of an image there is no
+    fast kernel. Here it writes that many for each column of the kernel, and adds them up, each shifted to its place:
+    the same sum in another order. On one core, way there and back together, 128 images take half (bf16) to two fifths
+    of the time for cnn2 at 1x28x28 and three fifths for cnn3 at 3x32x32; a generator step against five clients is 1.05
+    to 1.08 times faster. There is next to nothing in it for few outputs of colour images (6 at 5x5). Not measured on
+    an accelerator, where it is an `nn.Conv2d`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, padding: int = 0) -> None:
+        super().__init__(inputs, outputs, kernel, padding=padding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images `[b, inputs, H, W]` -> `[b, outputs, H', W']`, the same numbers as of an `nn.Conv2d`."""
+        frozen = not any(parameter.requires_grad for parameter in self.parameters())
+        if frozen and x.requires_grad and x.device.type == "cpu":
+            return _ConvolvedImages.apply(x, self.weight, self.bias, self.padding)
+        return super().forward(x)
+
+
+class _ConvolvedImages(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int]) -> Tensor:
+        return F.conv2d(x, weight, bias, padding=padding)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, tuple[int, int]], output: Tensor) -> None:
+        x, weight, _, ctx.padding = inputs
+        ctx.dtype = x.dtype
+        ctx.save_for_backward(weight)
+
+    @staticmethod
+    def backward(ctx: Any, of_output: Tensor) -> tuple[Tensor, None, None, None]:
+        """What each column of the kernel sends back, `[b, columns * inputs, H, W']`, and the sum of that.
+
+        It is added in single precision: in bf16 the gradient would be 1.6 times as wrong as a plain convolution's, so
+        it is 1.0 times, to bf16 images 1.25 times.
+        """
+        (weight,) = ctx.saved_tensors
+        inputs, columns = weight.shape[1], weight.shape[3]
+        top, left = ctx.padding
+        upright = weight.to(of_output.dtype).permute(0, 3, 1, 2).flatten(1, 2).unsqueeze(3)
+        sent = widened(F.conv_transpose2d(of_output, upright, padding=(top, 0))).split(inputs, dim=1)
+        placed = [F.pad(part, (j - left, columns - 1 - j - left)) for j, part in enumerate(sent)]
+        return sum(placed[1:], start=placed[0]).to(ctx.dtype), None, None, None
