@@ -80,7 +80,7 @@ def _no_such_key(key: str, known: tuple[str, ...]) -> str:
     if key in known:
         group = key.rsplit(".", 1)[0].replace(".", "/")
         return (
-            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (where a sweep "
+            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (if a sweep "
             f"chooses the {group}, write ++{key}=...)"
         )
     return f"{key}: there is no such key{nearest(key, known)}; python -m oneshot_fl --cfg job prints all keys"
