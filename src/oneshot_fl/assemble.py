@@ -108,6 +108,8 @@ def make_store(cfg: DictConfig) -> Store:
         ) from error
     trainer = plain(cfg.trainer)
     arithmetic = {"precision": precision_here(trainer), "channels_last": trainer["channels_last"]}
+    if trainer["matmul_precision"] != "highest":  # results of before there was a choice stay good
+        arithmetic["matmul_precision"] = trainer["matmul_precision"]
     return Store(root, {"torch": torch.__version__, "device": device_of(trainer).type, **arithmetic})
 
 

@@ -133,5 +133,6 @@ RULES: dict[str, Rule] = {
     "method.perturb.epsilon": NOT_NEGATIVE,
     "method.perturb.direction": one_of("sign", "gradient"),
     "trainer.channels_last": SWITCH,
+    "trainer.matmul_precision": one_of("highest", "high", "medium"),
     "communication_rounds": COUNT,
 }

@@ -2,7 +2,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import load_data, make_optimizer, make_trainings, make_yardstick
+from oneshot_fl.assemble import load_data, make_optimizer, make_store, make_trainings, make_yardstick
 from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
@@ -119,3 +119,11 @@ def test_images_are_measured_by_the_servers_architecture_or_a_named_one(override
 def test_what_cannot_be_measured_is_refused_before_any_training(overrides, line, small_digits):
     with pytest.raises(OneshotError, match=line):
         make_yardstick(compose_config("evaluate=fidelity", *overrides), small_digits)
+
+
+def test_results_depend_on_the_precision_of_matrix_products_where_it_is_not_the_highest(tmp_path):
+    settings = ["trainer=cpu", f"store={tmp_path}"]
+    faster = make_store(compose_config(*settings, "trainer.matmul_precision=high")).context
+    plain = make_store(compose_config(*settings)).context
+    assert "matmul_precision" not in plain
+    assert faster == {**plain, "matmul_precision": "high"}

@@ -49,12 +49,17 @@ class ChannelsLast(Callback):
 def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
     """A Trainer without files of its own: the store keeps results, the run log keeps metrics.
 
+    torch knows one precision of matrix products a process; it is set here, so that it holds before anything is trained
+    and the next run of a sweep gets its own. Convolutions do not follow it: on a GPU torch computes them in
+    TF32 anyway.
+
     Args:
-        settings: Lightning's, where `precision` may be `auto`, and `channels_last`.
+        settings: Lightning's, where `precision` may be `auto`, `channels_last`, and `matmul_precision` (`highest`).
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning")
-    own = {key: value for key, value in settings.items() if key != "channels_last"}
+    torch.set_float32_matmul_precision(settings.get("matmul_precision", "highest"))
+    own = {key: value for key, value in settings.items() if key not in ("channels_last", "matmul_precision")}
     if own.get("precision") == "auto":
         own["precision"] = precision_here(settings)
     layout = [ChannelsLast()] if settings["channels_last"] else []

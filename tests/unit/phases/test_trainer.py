@@ -45,6 +45,14 @@ def test_auto_is_what_the_cpu_is_fastest_with(monkeypatch, has_bf16, expected):
     assert precision_here({**settings, "precision": "64-true"}) == "64-true"
 
 
+def test_each_trainer_sets_the_precision_of_matrix_products_anew():
+    settings = {"accelerator": "cpu", "channels_last": True}
+    make_trainer({**settings, "matmul_precision": "medium"})
+    assert torch.get_float32_matmul_precision() == "medium"
+    make_trainer(settings)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 class TwoSteps(LightningModule):
     """Asks its model before and after a change of its weights, all in one training step."""
 
