@@ -174,9 +174,9 @@ def _check_architectures(cfg: DictConfig) -> None:
     classifiers = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
     clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
-    if "same_architecture" in needs and some_differ and len(servers) == 1:
+    if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
         names = ", ".join(dict.fromkeys(model.name for model in (*classifiers, *servers)))
-        prototypes = bool(cfg.method.get("prototypes"))
+        prototypes = bool(cfg.method.get("prototypes")) and "chain" not in needs
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             f"choose one (model=cnn2 server_model=null{', which averages each architecture' * prototypes}) or a method "

@@ -13,7 +13,7 @@ METHODS = choices("method", 9)
 SETTINGS = {
     "same": ("model=cnn2",),
     "mixed": ("model=mixed", "model.names=[cnn2,lenet5,cnn2_plain]", "server_model=cnn2"),
-    "voting": ("model=mixed", "model.names=[cnn2,lenet5]"),
+    "voting": ("model=mixed", "model.names=[cnn2,lenet5]", "++method.prototypes=true"),
     "weak": ("model=cnn2_plain", "partition.clients=6"),
     "many": ("partition=lognormal", "partition.clients=20", "partition.sigma=0.8", "model=cnn2_torch"),
 }
@@ -37,8 +37,8 @@ def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
         *SETTINGS[setting],
         *(("clients=half_cvae",) if setting == "weak" else clients_of(method)),
     )
-    differ = setting == "mixed" or (setting == "voting" and not cfg.method.get("prototypes"))
-    if differ and "same_architecture" in build(cfg.method.init).needs:
+    needs = build(cfg.method.init).needs
+    if "same_architecture" in needs and (setting == "mixed" or (setting == "voting" and "chain" in needs)):
         with pytest.raises(OneshotError, match=f"method={method}: averaging needs one architecture"):
             check(cfg)
         return
@@ -50,10 +50,9 @@ def test_a_method_runs_or_says_why_not(method, setting, store, tmp_path):
         assert (client["kind"] == "cvae") is (client["accuracy"] is None)
         assert client["accuracy"] is None or 0 <= client["accuracy"] <= 1
     assert 0 <= summary["server"]["accuracy_last"] <= 1
-    votes = setting == "voting" and cfg.method.get("prototypes")
-    assert summary["server"]["model"] == {True: "cnn2+lenet5", "weak": "cnn2_plain", "many": "cnn2_torch"}.get(
-        votes or setting, "cnn2"
-    )
+    voting = "cnn2+lenet5" if any(client["kind"] == "classifier" for client in clients) else "cnn2"
+    names = {"voting": voting, "weak": "cnn2_plain", "many": "cnn2_torch"}
+    assert summary["server"]["model"] == names.get(setting, "cnn2")
     if setting == "weak":
         assert [client["kind"] for client in clients] == ["classifier"] * 3 + ["cvae"] * 3
     assert len(summary["rounds"]) == (0 if cfg.method.source is None else 1)
