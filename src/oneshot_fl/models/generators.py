@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.image_conv import ConvToImage2d
 
 
 class Generator(Protocol):
@@ -69,7 +70,7 @@ class ConvGenerator(nn.Module):
             UpsampledConv2d(wide, width),
             _norm(width),
             nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(width, spec.channels, 3, padding=1),
+            ConvToImage2d(width, spec.channels, 3, padding=1),
             nn.Sigmoid(),
         )
 

@@ -4,7 +4,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from oneshot_fl.models.image_conv import ImageConv2d
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.image_conv import ConvToImage2d, ImageConv2d
 
 SHAPES = [(1, 16, 5, 2), (3, 4, 3, 0), (3, 2, 3, 1), (2, 3, 2, 0), (1, 2, 1, 0), (1, 2, 3, 4)]
 
@@ -36,6 +38,31 @@ def test_outputs_and_gradients_are_those_of_a_plain_convolution(shape, layout):
     weights = torch.randn_like(y)
     assert_close(torch.autograd.grad((y * weights).sum(), x), torch.autograd.grad((plain * weights).sum(), x))
     assert type(y.grad_fn) is not type(plain.grad_fn)  # it did go another way
+
+
+@pytest.mark.parametrize("shape", [(16, 1, 3, 1), (8, 3, 3, 1), (4, 2, 5, 2), (2, 3, 2, 0), (3, 1, 3, 4)])
+def test_images_and_all_gradients_are_those_of_a_plain_convolution(shape):
+    inputs, outputs, kernel, padding = shape
+    layer = ConvToImage2d(inputs, outputs, kernel, padding=padding).double()
+    plain = nn.Conv2d(inputs, outputs, kernel, padding=padding).double()
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(4, inputs, 6, 7, dtype=torch.float64, requires_grad=True)
+    ours, theirs = layer(x), plain(x)
+    assert_close(ours, theirs)
+    assert type(ours.grad_fn) is not type(theirs.grad_fn)  # it did go another way
+    weights = torch.randn_like(ours)
+    gradients = [
+        torch.autograd.grad((image * weights).sum(), [x, *model.parameters()])
+        for image, model in ((ours, layer), (theirs, plain))
+    ]
+    assert_close(*gradients)
+
+
+def test_the_last_layer_of_the_generator_makes_images_so():
+    generator = ConvGenerator(DataSpec(3, 8, 10, (0.5,) * 3, (0.5,) * 3), noise=4, width=2)
+    *others, last = (module for module in generator.modules() if isinstance(module, nn.Conv2d))
+    assert type(last) is ConvToImage2d
+    assert not any(isinstance(module, ConvToImage2d) for module in others)
 
 
 def test_gradients_by_finite_differences_also_of_gradients():
