@@ -19,6 +19,7 @@ from oneshot_fl.config import (
     client_nodes,
     composed,
     kinds,
+    nodes_of,
     plain,
     server_models,
     source_needs,
@@ -239,8 +240,7 @@ def _make_source(cfg: DictConfig, spec: DataSpec, uploads: Uploads, proxy: Proxy
     if "proxy" in part.func.needs:
         return part(proxy, spec=spec)
     if "own_decoder" in part.func.needs:
-        first = client_nodes(cfg)[kinds(cfg).index("cvae")]
-        return part(uploads.decoders, spec=spec, make=partial(build, first, spec=spec))
+        return part(uploads.decoders, spec=spec, make=partial(build, nodes_of(cfg, "cvae")[0], spec=spec))
     if "decoders" in part.func.needs:
         return part(uploads.decoders, spec=spec)
     return part(build(cfg.method.source.generator, spec=spec), classes=spec.classes)

@@ -15,6 +15,7 @@ from oneshot_fl.config import (
     config_dir,
     kinds,
     nearest,
+    nodes_of,
     plain,
     search_path,
     server_models,
@@ -165,13 +166,11 @@ def _check_kinds(cfg: DictConfig) -> None:
 
 def _latents(cfg: DictConfig) -> list[int]:
     """The different lengths of the noise of clients' VAEs."""
-    found = {node.latent for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "cvae"}
-    return sorted(found)
+    return sorted({node.latent for node in nodes_of(cfg, "cvae")})
 
 
 def _check_architectures(cfg: DictConfig) -> None:
-    needs, servers = build(cfg.method.init).needs, server_models(cfg)
-    classifiers = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
+    needs, servers, classifiers = build(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
     clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
     if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):

@@ -177,6 +177,11 @@ def client_nodes(cfg: DictConfig) -> list[DictConfig]:
     return [dealt[kind][k] for k, kind in enumerate(wanted)]
 
 
+def nodes_of(cfg: DictConfig, kind: Kind) -> list[DictConfig]:
+    """What the clients of one kind train."""
+    return [node for node, own in zip(client_nodes(cfg), kinds(cfg), strict=True) if own == kind]
+
+
 def client_models(cfg: DictConfig) -> list[DictConfig]:
     """The classifier of each of the m clients, whether or not it trains one.
 
@@ -239,8 +244,8 @@ def server_models(cfg: DictConfig) -> list[DictConfig]:
         return [architecture(cfg.server_model)]
     if not cfg.method.get("prototypes"):
         return client_models(cfg)[:1]
-    nodes = [node for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True) if kind == "classifier"]
-    return list({json.dumps(plain(node)): node for node in nodes or client_models(cfg)[:1]}.values())
+    nodes = nodes_of(cfg, "classifier") or client_models(cfg)[:1]
+    return list({json.dumps(plain(node)): node for node in nodes}.values())
 
 
 def server_name(cfg: DictConfig) -> str:

@@ -4,6 +4,7 @@ Both write, or read, the columns of the kernel as channels of their own, and add
 same sums in another order.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -16,10 +17,10 @@ from oneshot_fl.models.precision import widened
 class ImageConv2d(nn.Conv2d):
     """A convolution of stride 1 over images; on a CPU its gradient to them is cheaper while its weights are frozen.
 
-    On one core, way there and back together, 128 images take half (bf16) to two fifths
-    of the time for cnn2 at 1x28x28 and three fifths for cnn3 at 3x32x32; a generator step against five clients is 1.05
-    to 1.08 times faster. There is next to nothing in it for few outputs of colour images (6 at 5x5). Not measured on
-    an accelerator, where it is an `nn.Conv2d`.
+    On one core, way there and back together, 128 images take half (bf16) to two fifths of the time for cnn2 at 1x28x28
+    and three fifths for cnn3 at 3x32x32; a generator step against five clients is 1.05 to 1.08 times faster. There is
+    next to nothing in it for few outputs of colour images (6 at 5x5). Not measured on an accelerator, where it is an
+    `nn.Conv2d`.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, padding: int = 0) -> None:
@@ -51,9 +52,7 @@ class ConvToImage2d(nn.Conv2d):
         top, left = cast(tuple[int, int], self.padding)
         upright = self.weight.permute(3, 0, 1, 2).reshape(columns * outputs, inputs, rows, 1)
         sent = F.conv2d(x, upright, padding=(top, 0))
-        parts = enumerate(widened(sent).split(outputs, dim=1))
-        placed = [F.pad(part, (left - j, left - columns + 1 + j)) for j, part in parts]
-        total = sum(placed[1:], start=placed[0])
+        total = _added(sent, columns, lambda j: (left - j, left - columns + 1 + j))
         return (total + cast(Tensor, self.bias).view(-1, 1, 1)).to(sent.dtype)
 
 
@@ -78,9 +77,17 @@ class _ConvolvedImages(torch.autograd.Function):
         it is 1.0 times, to bf16 images 1.25 times.
         """
         (weight,) = ctx.saved_tensors
-        inputs, columns = weight.shape[1], weight.shape[3]
+        columns = weight.shape[3]
         top, left = ctx.padding
         upright = weight.to(of_output.dtype).permute(0, 3, 1, 2).flatten(1, 2).unsqueeze(3)
-        sent = widened(F.conv_transpose2d(of_output, upright, padding=(top, 0))).split(inputs, dim=1)
-        placed = [F.pad(part, (j - left, columns - 1 - j - left)) for j, part in enumerate(sent)]
-        return sum(placed[1:], start=placed[0]).to(ctx.dtype), None, None, None
+        sent = F.conv_transpose2d(of_output, upright, padding=(top, 0))
+        return _added(sent, columns, lambda j: (j - left, columns - 1 - j - left)).to(ctx.dtype), None, None, None
+
+
+def _added(sent: Tensor, columns: int, margins: Callable[[int], tuple[int, int]]) -> Tensor:
+    """What each column of the kernel sends, `[b, columns * channels, H, W]`, summed with its `margins` left and right.
+
+    In single precision at least; a negative margin cuts off.
+    """
+    placed = [F.pad(part, margins(j)) for j, part in enumerate(widened(sent).chunk(columns, dim=1))]
+    return sum(placed[1:], start=placed[0])

@@ -21,8 +21,12 @@ class Prototypes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images `[b, C, H, W]` -> logarithm of the mean probabilities, `[b, c]`."""
-        votes = torch.stack([widened(member(x)).log_softmax(dim=1) for member in self.members])
-        return votes.logsumexp(dim=0) - math.log(len(votes))
+        return mean_probability(torch.stack([widened(member(x)) for member in self.members]))
+
+
+def mean_probability(logits: Tensor) -> Tensor:
+    """Logits of m models `[m, b, c]` -> logarithm of the mean of their probabilities, `[b, c]`."""
+    return logits.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))
 
 
 def together(members: list[nn.Module]) -> nn.Module:

@@ -3,13 +3,12 @@
 Sums are written as products and sums and not as `einsum`, which mixed precision would compute in bf16.
 """
 
-import math
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from oneshot_fl.models.prototypes import mean_probability
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import Combine
@@ -93,7 +92,7 @@ class ProbabilityAverage(Fixed):
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """The label is not used."""
-        return torch.logsumexp(F.log_softmax(P, dim=2), dim=0) - math.log(len(P))
+        return mean_probability(P)
 
 
 def label_free(ensemble: Combine, P: Tensor) -> Tensor:
