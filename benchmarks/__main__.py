@@ -14,7 +14,7 @@ share_the_cores()  # before torch is loaded
 
 import torch  # noqa: E402
 
-from benchmarks.cases import GROUPS, Row, peak  # noqa: E402
+from benchmarks.cases import GROUPS, Row  # noqa: E402
 
 
 def main() -> None:
@@ -23,14 +23,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="measurements of everything, after one to warm up")
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS), help="tables to make")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
-    parser.add_argument("--peak", nargs=2, metavar=("WAY", "METHOD"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.peak:
-        way, method = given.peak
-        if way != "literal":
-            keep_freed_memory()
-        print(peak(way, method))
-        return
     keep_freed_memory()
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, CPU"
     tables = {"machine": machine}

@@ -2,42 +2,58 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Arithmetic, Seconds, in_turn, timed
+from benchmarks.measure import Arithmetic, Seconds, in_turn, process, timed
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import COLOUR, GREY, Scale
 from benchmarks.steps import LocalTraining, Steps
 
 Row = dict[str, Any]
 PRECISIONS = ("32-true", "bf16-mixed")
-WAYS = ("literal", *PRECISIONS)
+LITERAL, KEPT = "literal", "literal, memory kept"
 
 
-def runner(way: str, method: str, scale: Scale) -> Callable[[], Seconds]:
-    """A whole run, `literal` or of the framework in a precision."""
-    if way == "literal":
-        return partial(literally, method, scale)
-    return partial(ours, configuration(method, scale, f"trainer.precision={way}"), scale)
+def run_once(way: str, method: str, scale: Scale) -> Seconds:
+    """A whole run, of the literal version or of the framework in a precision."""
+    if way in (LITERAL, KEPT):
+        return literally(method, scale)
+    return ours(configuration(method, scale, f"trainer.precision={way}"), scale)
 
 
 def against_literal(repeats: int) -> list[Row]:
-    """Every part of whole runs against the literal version."""
+    """Every part of whole runs against the literal version, which runs as a script of its own would and as guest here.
+
+    A process a way, because what the program does about freed memory would make the literal version faster too.
+    """
     rows = []
-    for scale in (GREY, COLOUR):
-        for method in ("fedhydra", "co_boosting"):
-            medians = in_turn({way: runner(way, method, scale) for way in WAYS}, repeats=repeats)
-            for part, seconds in medians["literal"].items():
-                if all(medians[precision][part] for precision in PRECISIONS):  # Co-Boosting stratifies nothing
-                    row = {"scale": scale.name, "method": method, "part": part, "literal, s": seconds}
-                    for precision in PRECISIONS:
-                        row[f"{precision}, s"] = medians[precision][part]
-                        row[f"literal / {precision}"] = seconds / medians[precision][part]
-                    rows.append(row)
+    with ExitStack() as stack:
+        ways = {way: stack.enter_context(process(kept_memory=way != LITERAL)) for way in (LITERAL, KEPT, *PRECISIONS)}
+        for scale, method in product((GREY, COLOUR), ("fedhydra", "co_boosting")):
+            runs = {way: partial(_elsewhere, where, way, method, scale) for way, where in ways.items()}
+            rows += _parts(in_turn(runs, repeats=repeats), {"scale": scale.name, "method": method})
+    return rows
+
+
+def _elsewhere(where: Executor, *run: Any) -> Seconds:
+    return where.submit(run_once, *run).result()
+
+
+def _parts(medians: Mapping[str, Seconds], about: Row) -> list[Row]:
+    """A row a part that every way has: Co-Boosting stratifies nothing."""
+    rows = []
+    for part, literal in medians[LITERAL].items():
+        if all(medians[precision][part] for precision in PRECISIONS):
+            row = {**about, "part": part, **{f"{way}, s": seconds[part] for way, seconds in medians.items()}}
+            row |= {f"literal / {precision}": literal / medians[precision][part] for precision in PRECISIONS}
+            rows.append(row | {f"kept / {PRECISIONS[-1]}": medians[KEPT][part] / medians[PRECISIONS[-1]][part]})
     return rows
 
 
@@ -112,7 +128,7 @@ def many_clients(repeats: int) -> list[Row]:
 
 def stratification_share(repeats: int) -> list[Row]:
     """What stratification would add to DENSE's server part at the paper's T_g = 200, T_G = 30, m = 5, c = 10."""
-    rounds, steps, batches = 200, 30, (128, 32, 16)
+    rounds, steps, batches = 200, 30, (128, 32, 16, 8)
     rows = []
     for scale in (replace(GREY, classes=10), replace(COLOUR, classes=10)):
         for precision in PRECISIONS:
@@ -163,16 +179,16 @@ def memory(_repeats: int) -> list[Row]:
     rows = []
     for method in ("fedhydra", "co_boosting"):
         row: Row = {"scale": COLOUR.name, "method": method}
-        for way in WAYS:
-            command = [sys.executable, "-m", "benchmarks", "--peak", way, method]
-            row[f"{way}, MiB"] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for way in (LITERAL, *PRECISIONS):
+            with process(kept_memory=way != LITERAL) as fresh:
+                row[f"{way}, MiB"] = fresh.submit(peak, way, method).result()
         rows.append(row)
     return rows
 
 
 def peak(way: str, method: str) -> int:
     """MiB that this process needed at most for one run; `getrusage` would tell of the process that started it."""
-    runner(way, method, COLOUR)()
+    run_once(way, method, COLOUR)
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) // 1024
 

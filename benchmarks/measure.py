@@ -1,12 +1,16 @@
 """Measuring: things side by side in turn, medians and ratios; and what the convolutions alone would take."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from oneshot_fl.process import keep_freed_memory
 
 Seconds = Mapping[str, float]
 ARITHMETIC = {
@@ -43,6 +47,12 @@ def timed(action: Callable[[], Any]) -> Callable[[], Seconds]:
         return {"whole": time.perf_counter() - begun}
 
     return run
+
+
+def process(*, kept_memory: bool) -> Executor:
+    """A process of its own, so that one way's memory is not another's; with the program's setting for freed memory."""
+    begin = keep_freed_memory if kept_memory else None
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=begin)
 
 
 class Arithmetic(TorchDispatchMode):

@@ -9,7 +9,7 @@ launches are expected to dominate (not measured yet).
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,7 @@ def stratify(
     """
     at_once = _classes_at_once(settings["classes_at_once"], classes, device_of(context.trainer))
     task = context.progress.task("stratification", len(clients) * classes, "client classes")
+    start = cache(partial(_start, build_generator, settings))  # made once, and only if the store lacks a client
     columns = []
     for k, client in enumerate(clients):
         inputs = {
@@ -144,7 +145,7 @@ def stratify(
         }
 
         def measure(work: Path, client: TrainedClient = client) -> Artifact:
-            run = partial(_measure, client.model, build_generator, settings, optimizer, context)
+            run = partial(_measure, client.model, start, settings, optimizer, context)
             return Artifact({"u": _all_classes(run, classes, at_once, work, task)}, {})
 
         columns.append(context.store.get_or_make("stratify", inputs, measure))
@@ -172,19 +173,24 @@ def _all_classes(measure: Callable[[Tensor], Tensor], classes: int, at_once: int
     return torch.cat(parts)
 
 
+def _start(build_generator: Callable[[], ConvGenerator], settings: Mapping[str, Any]) -> tuple[ConvGenerator, Tensor]:
+    """The weights and the noise that all generators share."""
+    rng = torch_generator(settings["seed"], "stratify")
+    generator = build_generator()
+    generator.reset(rng)
+    return generator, generator.sample_noise(settings["batch_size"], rng)
+
+
 def _measure(
     client: nn.Module,
-    build_generator: Callable[[], ConvGenerator],
+    start: Callable[[], tuple[ConvGenerator, Tensor]],
     settings: Mapping[str, Any],
     optimizer: OptimizerFactory,
     context: Context,
     group: Tensor,
 ) -> Tensor:
-    """u `[g]` of one client and one group of classes, from the weights and noise that all groups share."""
-    rng = torch_generator(settings["seed"], "stratify")
-    generator = build_generator()
-    generator.reset(rng)
-    z = generator.sample_noise(settings["batch_size"], rng)
+    """u `[g]` of one client and one group of classes."""
+    generator, z = start()
     module = StratifyModule(client, generator, classes=group, z=z, steps=settings["steps"], optimizer=optimizer)
     make_trainer(context.trainer).fit(module, train_dataloaders=range(1))
     return guidance_capability(torch.stack(module.losses), min_loss=settings["min_loss"]).cpu()

@@ -38,6 +38,17 @@ def test_half_precision_is_summed_in_single_precision():
     torch.testing.assert_close(var, x.float().var((0, 2, 3), correction=0), rtol=1e-5, atol=1e-6)
 
 
+def test_gradients_in_half_precision_are_rounded_once():
+    """bf16 keeps eight digits of two: at most 2^-8 of a number is lost, once."""
+    x = torch.randn(64, 2, 8, 8).bfloat16().requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    of_mean, of_var = torch.tensor([3.0, -50.0]), torch.tensor([700.0, 20.0])
+    for given in (x, wide):
+        mean, var = batch_moments(given)
+        ((of_mean * mean).sum() + (of_var * var).sum()).backward()
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=2**-8, atol=1e-6)
+
+
 def test_stacked_batches_have_the_moments_of_each():
     stacked = torch.randn(3, 6, 2, 4, 4, requires_grad=True)
     mean, var = torch.func.vmap(batch_moments)(stacked)
