@@ -86,11 +86,16 @@ def choices(repeats: int) -> list[Row]:
     """Ways to do the same, in turn: what the defaults were chosen by."""
     rows = []
     for scale in (GREY, COLOUR):
-        plain, layout = Steps(scale), Steps(scale, channels_last=False)
+        plain, layout, compiled = Steps(scale), Steps(scale, channels_last=False), Steps(scale, compiled=True)
         stacked, narrow = Steps(scale, bank="stacked"), Steps(replace(scale, width=16))
         pairs = {
             "training step: contiguous | channels_last": (layout.training(), plain.training()),
             "training step: torch.compile | as it is": (plain.training(compiled=True), plain.training()),
+            "generator step: generator compiled | as it is": (compiled.generation(), plain.generation()),
+            "stratification: generator compiled | as it is": (
+                compiled.stratification(at_once=1),
+                plain.stratification(at_once=1),
+            ),
             "generator step: contiguous | channels_last": (layout.generation(), plain.generation()),
             "generator step: clients stacked | one by one": (stacked.generation(), plain.generation()),
             "stratification, width 16: classes stacked | one by one": (

@@ -40,9 +40,10 @@ class Steps:
         channels_last: bool = True,
         bank: Any = "loop",
         at_once: int | None = None,
+        compiled: bool = False,
     ) -> None:
         self.scale, self.spec, self.precision = scale, scale.data().spec, precision
-        self.cfg = configuration("fedhydra", scale)
+        self.cfg = configuration("fedhydra", scale, f"+generator.compiled={compiled}")
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.bank = ClientBank([self._model() for _ in range(scale.clients)], mode=bank, at_once=at_once)
 

@@ -54,9 +54,12 @@ class ConvGenerator(nn.Module):
         spec: of the images to make.
         noise: length nz of the noise vector.
         width: channels of the last hidden convolution; the first ones have twice as many.
+        compiled: let torch compile the layers, which asks for a C++ compiler. On a CPU that takes 5 to 8 s before the
+            first step; at 28x28 grey, steps against five cnn2 are then 1.08 to 1.12 times faster, against one 1.12 to
+            1.13 times; at 3x32x32 with cnn3, 1.02 and 1.07 to 1.09 times.
     """
 
-    def __init__(self, spec: DataSpec, *, noise: int, width: int) -> None:
+    def __init__(self, spec: DataSpec, *, noise: int, width: int, compiled: bool = False) -> None:
         super().__init__()
         self.spec, self.noise = spec, noise
         self.base = math.ceil(spec.size / 4)
@@ -73,6 +76,8 @@ class ConvGenerator(nn.Module):
             ConvToImage2d(width, spec.channels, 3, padding=1),
             nn.Sigmoid(),
         )
+        if compiled:
+            self.decode.compile()
 
     def forward(self, z: Tensor) -> Tensor:
         """`z` `[b, nz]` -> images `[b, C, size, size]`, normalised."""

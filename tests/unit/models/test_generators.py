@@ -1,10 +1,14 @@
+import shutil
+
 import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.config import build
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.generators import ConvGenerator, Pixels, UpsampledConv2d
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import compose_config
 
 
 @pytest.mark.parametrize(("channels", "size", "expected"), [(3, 32, 2_328_899), (1, 32, 2_327_745), (1, 28, 1_834_305)])
@@ -32,6 +36,31 @@ def test_upsampled_convolution_is_the_upsampling_and_the_convolution(height, wid
     towards = torch.randn_like(literal)
     ours, theirs = (torch.autograd.grad(made, (x, layer.weight), towards) for made in (layer(x), literal))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="torch compiles with a C++ compiler")
+def test_a_compiled_generator_makes_the_same_images_and_learns_the_same(spec):
+    plain, compiled = (ConvGenerator(spec, noise=4, width=2, compiled=choice) for choice in (False, True))
+    compiled.load_state_dict(plain.state_dict())
+    z, towards = torch.randn(6, 4), torch.randn(6, 1, 8, 8)
+    images = [generator(z) for generator in (plain, compiled)]
+    torch.testing.assert_close(*images)
+    for made in images:
+        (made * towards).sum().backward()
+    for parameter, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad)
+
+
+def test_compiling_is_asked_for_at_a_key_that_reaches_the_methods_generator(spec, monkeypatch):
+    asked = []
+
+    def compiles(module):
+        asked.append(module)
+
+    monkeypatch.setattr(nn.Module, "compile", compiles)
+    for overrides in ((), ("+generator.compiled=true",)):
+        generator = build(compose_config("method=dense", *overrides).method.source.generator, spec=spec)
+    assert asked == [generator.decode]
 
 
 def test_reset_depends_on_the_generator_of_random_numbers_only(spec):
