@@ -38,7 +38,7 @@ format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-bench: $(READY)  ## Measure the speed, about half an hour on a quiet machine
+bench: $(READY)  ## Measure the speed, an hour on a quiet machine
 	$(RUN) -m benchmarks --out docs/results/speed.json
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)

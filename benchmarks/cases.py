@@ -38,7 +38,7 @@ def against_literal(repeats: int) -> list[Row]:
         ways = {way: stack.enter_context(process(kept_memory=way != LITERAL)) for way in (LITERAL, KEPT, *PRECISIONS)}
         for scale, method in product((GREY, COLOUR), ("fedhydra", "co_boosting")):
             runs = {way: partial(_elsewhere, where, way, method, scale) for way, where in ways.items()}
-            rows += _parts(in_turn(runs, repeats=repeats), {"scale": scale.name, "method": method})
+            rows += parts(in_turn(runs, repeats=repeats), {"scale": scale.name, "method": method})
     return rows
 
 
@@ -46,7 +46,7 @@ def _elsewhere(where: Executor, *run: Any) -> Seconds:
     return where.submit(run_once, *run).result()
 
 
-def _parts(medians: Mapping[str, Seconds], about: Row) -> list[Row]:
+def parts(medians: Mapping[str, Seconds], about: Row) -> list[Row]:
     """A row a part that every way has: Co-Boosting stratifies nothing."""
     rows = []
     for part, literal in medians[LITERAL].items():

@@ -18,7 +18,7 @@ from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.clients import ClientModule
 from oneshot_fl.phases.stratify import StratifyModule
-from oneshot_fl.phases.trainer import make_trainer
+from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator
 
 Step = Callable[[], None]
@@ -134,8 +134,9 @@ class LocalTraining:
 
     def by_trainer(self) -> None:
         """As the program does it."""
-        trainer = make_trainer({"accelerator": "cpu", "channels_last": True}, epochs=self.epochs)
-        trainer.fit(self._module(), train_dataloaders=range(1))
+        module, settings = self._module(), {"accelerator": "cpu", "channels_last": True}
+        with trainer_of(module, settings, epochs=self.epochs) as trainer:
+            trainer.fit(module, train_dataloaders=range(1))
 
     def by_hand(self) -> None:
         """The bare loop over the same batches."""

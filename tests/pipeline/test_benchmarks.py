@@ -1,5 +1,6 @@
 """The benchmarks measure what they say; what comes out is never tested, because machines are shared."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 
 from benchmarks import literal
 from benchmarks.__main__ import markdown
-from benchmarks.measure import Arithmetic, in_turn
+from benchmarks.cases import parts
+from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import GREY
 from benchmarks.steps import LocalTraining, Steps
@@ -26,6 +28,26 @@ def test_both_versions_run_and_tell_the_seconds_of_the_same_parts(method):
         assert list(seconds) == PARTS
         assert sum(seconds[part] for part in PARTS[:-1]) <= seconds["whole"]
         assert min(seconds[part] for part in ("clients", "generator", "pool")) > 0
+
+
+def test_a_row_a_part_with_the_ratios_of_the_ways():
+    """Co-Boosting stratifies nothing, so it has no such row; 6 / 3 = 2, 6 / 2 = 3 and 4 / 2 = 2."""
+    medians = {
+        "literal": {"clients": 6.0, "stratification": 0.0},
+        "literal, memory kept": {"clients": 4.0, "stratification": 0.0},
+        "32-true": {"clients": 3.0, "stratification": 0.0},
+        "bf16-mixed": {"clients": 2.0, "stratification": 0.0},
+    }
+    (row,) = parts(medians, {"method": "co_boosting"})
+    ratios = {"literal / 32-true": 2.0, "literal / bf16-mixed": 3.0, "kept / bf16-mixed": 2.0}
+    seconds = {f"{way}, s": of_parts["clients"] for way, of_parts in medians.items()}
+    assert row == {"method": "co_boosting", "part": "clients", **seconds, **ratios}
+
+
+def test_a_way_runs_in_one_process_of_its_own():
+    with process(kept_memory=True) as apart:
+        first, second = (apart.submit(os.getpid).result() for _ in range(2))
+    assert first == second != os.getpid()
 
 
 def test_the_literal_generator_is_ours(spec):

@@ -21,7 +21,7 @@ from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.sam import running_statistics_kept, sharpness_aware
-from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, make_trainer, minimise
+from oneshot_fl.phases.trainer import EpochEnd, OptimizerFactory, minimise, trainer_of
 from oneshot_fl.seeds import seeded, torch_generator
 
 Batch = tuple[Tensor, Tensor]
@@ -249,8 +249,10 @@ class _LocalClient:
     def _fit(self, data: Dataset, advance: EpochEnd, context: Context) -> Artifact:
         module = self._module(data)
         if self.settings["epochs"] > 0:
-            trainer = make_trainer(context.trainer, epochs=self.settings["epochs"], callbacks=[advance])
-            with seeded(self.settings["seed"], "client training", *self.draws):
+            with (
+                trainer_of(module, context.trainer, epochs=self.settings["epochs"], callbacks=[advance]) as trainer,
+                seeded(self.settings["seed"], "client training", *self.draws),
+            ):
                 trainer.fit(module, train_dataloaders=range(1))
         facts: dict[str, Any] = {"losses": module.epoch_losses}
         if self.plan.kind == "cvae":

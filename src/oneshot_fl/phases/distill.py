@@ -35,7 +35,7 @@ from oneshot_fl.parts.view import View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.method import Loop, Method, WarmUp
-from oneshot_fl.phases.trainer import EpochEnd, fraction, make_trainer, minimise
+from oneshot_fl.phases.trainer import EpochEnd, fraction, minimise, trainer_of
 from oneshot_fl.seeds import seeded, torch_generator
 
 REVISION = 7  # raise it when a change here makes other numbers from the same configuration
@@ -288,8 +288,10 @@ def _fit(
         checkpoint.restore(module, [])
     else:
         callbacks = [checkpoint, EpochEnd(lambda module: report(module.history))]
-        trainer = make_trainer(context.trainer, epochs=left, callbacks=callbacks)
-        with seeded(module.settings["seed"], "distillation"):
+        with (
+            trainer_of(module, context.trainer, epochs=left, callbacks=callbacks) as trainer,
+            seeded(module.settings["seed"], "distillation"),
+        ):
             trainer.fit(module, train_dataloaders=range(1), val_dataloaders=test)
     return checkpoint.seconds_before
 

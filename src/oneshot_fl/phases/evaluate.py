@@ -13,7 +13,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.view import Combine
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import fraction, make_trainer
+from oneshot_fl.phases.trainer import fraction, trainer_of
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,6 @@ def evaluate(
 ) -> Accuracies:
     """Test clients, ensembles and server on one pass over `test`."""
     module = EvaluateModule(ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes)
-    make_trainer(context.trainer).test(module, dataloaders=test, verbose=False)
+    with trainer_of(module, context.trainer) as trainer:
+        trainer.test(module, dataloaders=test, verbose=False)
     return module.results()

@@ -26,7 +26,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.precision import widened
 from oneshot_fl.phases.clients import TrainedClient
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import OptimizerFactory, device_of, make_trainer, minimise
+from oneshot_fl.phases.trainer import OptimizerFactory, device_of, minimise, trainer_of
 from oneshot_fl.reporting.progress import Task
 from oneshot_fl.seeds import torch_generator
 
@@ -192,5 +192,6 @@ def _measure(
     """u `[g]` of one client and one group of classes."""
     generator, z = start()
     module = StratifyModule(client, generator, classes=group, z=z, steps=settings["steps"], optimizer=optimizer)
-    make_trainer(context.trainer).fit(module, train_dataloaders=range(1))
+    with trainer_of(module, context.trainer) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
     return guidance_capability(torch.stack(module.losses), min_loss=settings["min_loss"]).cpu()

@@ -1,9 +1,12 @@
+import gc
+import weakref
+
 import pytest
 import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
-from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here
+from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here, trainer_of
 
 
 class OneConvolution(LightningModule):
@@ -79,3 +82,40 @@ def test_mixed_precision_sees_weights_that_changed_within_a_training_step():
     trainer = make_trainer({"accelerator": "cpu", "precision": "bf16-mixed", "channels_last": True})
     trainer.fit(module, torch.ones(1, 1, 1))
     assert module.answers == [1.0, 8.0]
+
+
+class OneWeight(LightningModule):
+    """Trains one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0]))
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight * batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_nothing_of_a_trainer_is_left_after_its_call(interrupted):
+    """Without a garbage collection, so nothing may refer to itself."""
+    gc.disable()
+    try:
+        seen = _train_one_weight(batches=["no number"] if interrupted else [1.0])
+        assert [reference() for reference in seen] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+def _train_one_weight(*, batches):
+    module = OneWeight()
+    seen = [weakref.ref(module), weakref.ref(module.weight)]
+    try:
+        with trainer_of(module, {"accelerator": "cpu", "channels_last": True}) as trainer:
+            seen.append(weakref.ref(trainer))
+            trainer.fit(module, train_dataloaders=batches)
+    except TypeError:
+        assert batches == ["no number"]
+    return seen
