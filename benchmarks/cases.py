@@ -29,16 +29,16 @@ def run_once(way: str, method: str, scale: Scale) -> Seconds:
 
 
 def against_literal(repeats: int) -> list[Row]:
-    """Every part of whole runs against the literal version, which runs as a script of its own would and as guest here.
+    """Every part of whole runs against the literal version, as a script of its own and with freed memory kept.
 
-    A process a way, because what the program does about freed memory would make the literal version faster too.
+    A process a way, because what the program does about freed memory makes the literal version faster too.
     """
     rows = []
     with ExitStack() as stack:
         ways = {way: stack.enter_context(process(kept_memory=way != LITERAL)) for way in (LITERAL, KEPT, *PRECISIONS)}
         for scale, method in product((GREY, COLOUR), ("fedhydra", "co_boosting")):
             runs = {way: partial(_elsewhere, where, way, method, scale) for way, where in ways.items()}
-            rows += parts(in_turn(runs, repeats=repeats), {"scale": scale.name, "method": method})
+            rows += rows_of_parts(in_turn(runs, repeats=repeats), {"scale": scale.name, "method": method})
     return rows
 
 
@@ -46,11 +46,11 @@ def _elsewhere(where: Executor, *run: Any) -> Seconds:
     return where.submit(run_once, *run).result()
 
 
-def parts(medians: Mapping[str, Seconds], about: Row) -> list[Row]:
+def rows_of_parts(medians: Mapping[str, Seconds], about: Row) -> list[Row]:
     """A row a part that every way has: Co-Boosting stratifies nothing."""
     rows = []
     for part, literal in medians[LITERAL].items():
-        if all(medians[precision][part] for precision in PRECISIONS):
+        if all(seconds[part] for seconds in medians.values()):
             row = {**about, "part": part, **{f"{way}, s": seconds[part] for way, seconds in medians.items()}}
             row |= {f"literal / {precision}": literal / medians[precision][part] for precision in PRECISIONS}
             rows.append(row | {f"kept / {PRECISIONS[-1]}": medians[KEPT][part] / medians[PRECISIONS[-1]][part]})

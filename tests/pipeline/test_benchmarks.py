@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from benchmarks import literal
 from benchmarks.__main__ import markdown
-from benchmarks.cases import parts
+from benchmarks.cases import rows_of_parts
 from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import GREY
@@ -38,7 +38,7 @@ def test_a_row_a_part_with_the_ratios_of_the_ways():
         "32-true": {"clients": 3.0, "stratification": 0.0},
         "bf16-mixed": {"clients": 2.0, "stratification": 0.0},
     }
-    (row,) = parts(medians, {"method": "co_boosting"})
+    (row,) = rows_of_parts(medians, {"method": "co_boosting"})
     ratios = {"literal / 32-true": 2.0, "literal / bf16-mixed": 3.0, "kept / bf16-mixed": 2.0}
     seconds = {f"{way}, s": of_parts["clients"] for way, of_parts in medians.items()}
     assert row == {"method": "co_boosting", "part": "clients", **seconds, **ratios}

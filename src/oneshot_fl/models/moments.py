@@ -56,7 +56,6 @@ def _affine(x: Tensor, slope: Tensor, offset: Tensor) -> Tensor:
     on a CPU 1.4 (128 channels) to 9 times (16) faster than a multiply-add with so short a row to repeat.
     """
     if x.dtype != slope.dtype:
-        nothing = torch.zeros_like(slope)
-        return F.batch_norm(x, nothing, nothing + 1, slope, offset, eps=0.0)
+        return F.batch_norm(x, torch.zeros_like(slope), torch.ones_like(slope), slope, offset, eps=0.0)
     slope, offset = (value.view(-1, *[1] * (x.ndim - 2)) for value in (slope, offset))
     return torch.addcmul(offset, x, slope)
