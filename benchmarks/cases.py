@@ -206,6 +206,6 @@ GROUPS = {
     "Many classes": many_classes,
     "Stratification over DENSE": stratification_share,
     "Lightning": lightning,
-    "Start-up": start_up,
+    "InitialModel-up": start_up,
     "Peak memory": memory,
 }

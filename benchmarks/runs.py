@@ -16,17 +16,17 @@ from torch import nn
 from benchmarks import literal
 from benchmarks.measure import Seconds
 from benchmarks.scale import Scale
-from oneshot_fl.artifacts import Store
-from oneshot_fl.assemble import Given
-from oneshot_fl.config import build, composed, plain
+from oneshot_fl.config.bind import RunData
+from oneshot_fl.config.compose import build, composed, plain
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import DistillModule
 from oneshot_fl.pipeline import exchange
-from oneshot_fl.reporting.loggers import RunLog
-from oneshot_fl.reporting.progress import Progress
+from oneshot_fl.store import Store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
 
 
 def configuration(method: str, scale: Scale, *more: str) -> DictConfig:
@@ -51,14 +51,14 @@ def configuration(method: str, scale: Scale, *more: str) -> DictConfig:
 def ours(cfg: DictConfig, scale: Scale) -> Seconds:
     """One exchange with an empty store, as the program runs it."""
     data = scale.data()
-    given = Given(data, Partition("even", scale.indices()), Proxy(lambda: torch.empty(0)), data.fingerprint)
+    given = RunData(data, Partition("even", scale.indices()), Proxy(lambda: torch.empty(0)), data.fingerprint)
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as store, _split() as server:
         context = Context(Store(Path(store)), plain(cfg.trainer), Progress(Console(quiet=True)), RunLog([]))
-        outcome = exchange(cfg, given, None, context)
+        result = exchange(cfg, given, None, context)
     return {
-        "clients": sum(client.seconds for client in outcome.clients),
-        "stratification": outcome.guidance.seconds if outcome.guidance else 0.0,
+        "clients": sum(client.seconds for client in result.clients),
+        "stratification": result.guidance.seconds if result.guidance else 0.0,
         **server,
         "whole": time.perf_counter() - begun,
     }

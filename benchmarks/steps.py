@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 from benchmarks.runs import configuration
 from benchmarks.scale import Scale
-from oneshot_fl.config import build
+from oneshot_fl.config.compose import build
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.view import View
-from oneshot_fl.phases.clients import ClientModule
+from oneshot_fl.phases.clients.train import ClientModule
 from oneshot_fl.phases.stratify import StratifyModule
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator

@@ -8,12 +8,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from torch import nn
 
-from oneshot_fl.artifacts import Store
-from oneshot_fl.config import config_dir
+from oneshot_fl.config.compose import config_dir
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.phases.context import Context
-from oneshot_fl.reporting.loggers import RunLog
-from oneshot_fl.reporting.progress import Progress
+from oneshot_fl.store import Store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
 from tests.unit.data.image_files import write_image
 
 TINY = (

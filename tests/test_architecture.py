@@ -10,8 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "oneshot_fl"
 FILES = sorted(SOURCE.rglob("*.py"))
 ALLOWED = {
     "lightning": ("phases/",),
-    "hydra": ("__main__.py", "config.py"),
-    "wandb": ("reporting/",),
+    "hydra": ("__main__.py", "config/"),
+    "wandb": ("tracking/",),
 }
 
 

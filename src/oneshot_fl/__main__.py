@@ -14,11 +14,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.checks import check, explain
-from oneshot_fl.config import config_dir, plain
+from oneshot_fl.config.checks import check, explain
+from oneshot_fl.config.compose import config_dir, plain
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores
-from oneshot_fl.reporting.facts import traced
+from oneshot_fl.reporting.record import traced
 
 
 def main() -> None:

@@ -10,38 +10,38 @@ from omegaconf import DictConfig
 from rich.console import Console
 from torch import nn
 
-from oneshot_fl.assemble import (
-    Given,
+from oneshot_fl.config.bind import (
+    RunData,
     load_data,
     make_ensembles,
+    make_fidelity_reference,
+    make_loggers,
     make_method,
     make_optimizer,
     make_plan,
-    make_sinks,
     make_store,
     make_trainings,
     make_uploads,
-    make_yardstick,
     needs,
     notes,
     uses_proxy,
 )
-from oneshot_fl.config import build, client_nodes, kinds, plain, server_models
+from oneshot_fl.config.compose import build, client_nodes, kinds, plain, server_models
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.models.prototypes import together
+from oneshot_fl.models.per_architecture import together
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.clients import ClientPlan, Start, TrainedClient, train_clients
+from oneshot_fl.phases.clients.train import ClientPlan, InitialModel, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Server, distill
 from oneshot_fl.phases.evaluate import evaluate
-from oneshot_fl.phases.fidelity import Fidelity, Yardstick, measure
+from oneshot_fl.phases.fidelity import Fidelity, FidelityReference, measure
 from oneshot_fl.phases.stratify import Guidance, stratify
-from oneshot_fl.reporting.loggers import RunLog
-from oneshot_fl.reporting.outcome import Outcome
 from oneshot_fl.reporting.plots import draw_all
-from oneshot_fl.reporting.progress import Progress
+from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.summary import final_metrics, print_summary, summarise, write_results
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
 
 
 def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
@@ -51,27 +51,27 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     store = make_store(cfg)
     given = load_data(cfg)
-    yardstick = make_yardstick(cfg, given.data)
-    with RunLog(make_sinks(cfg, folder)) as log, Progress(console) as progress:
+    fidelity_reference = make_fidelity_reference(cfg, given.data)
+    with RunLog(make_loggers(cfg, folder)) as log, Progress(console) as progress:
         context = Context(store, plain(cfg.trainer), progress, log)
-        outcomes = _communicate(cfg, given, context)
+        results = _communicate(cfg, given, context)
         summary = summarise(
             cfg,
-            outcomes,
+            results,
             data=given.fingerprint,
             proxy=_proxy_facts(cfg, given),
-            fidelity=_fidelity(cfg, given, yardstick, outcomes[-1].server, context),
+            fidelity=_fidelity(cfg, given, fidelity_reference, results[-1].server, context),
             seconds=time.perf_counter() - begun,
         )
-        write_results(folder, cfg, summary, outcomes[-1].server.model)
-        pictures = draw_all(folder, outcomes[-1])
+        write_results(folder, cfg, summary, results[-1].server.model)
+        figures = draw_all(folder, results[-1])
         log.log(final_metrics(summary), len(summary["rounds"]))
-        log.pictures(pictures)
-    print_summary(console, summary, [folder / "summary.json", *pictures.values()])
+        log.figures(figures)
+    print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
 
 
-def _proxy_facts(cfg: DictConfig, given: Given) -> dict[str, Any] | None:
+def _proxy_facts(cfg: DictConfig, given: RunData) -> dict[str, Any] | None:
     """What the server's own images were, where the method used them."""
     if not uses_proxy(cfg):
         return None
@@ -79,33 +79,33 @@ def _proxy_facts(cfg: DictConfig, given: Given) -> dict[str, Any] | None:
 
 
 def _fidelity(
-    cfg: DictConfig, given: Given, yardstick: Yardstick | None, server: Server, context: Context
+    cfg: DictConfig, given: RunData, fidelity_reference: FidelityReference | None, server: Server, context: Context
 ) -> Fidelity | None:
     """How like the training images the synthetic ones are, where that was asked for and there are some."""
-    if yardstick is None or server.images is None or server.labels is None:
+    if fidelity_reference is None or server.images is None or server.labels is None:
         return None
     test = _test_set(cfg, given.data)
-    return measure(yardstick, server.images, server.labels, data=given.data, test=test, context=context)
+    return measure(fidelity_reference, server.images, server.labels, data=given.data, test=test, context=context)
 
 
 def _test_set(cfg: DictConfig, data: Dataset) -> ImageBatches:
     return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
 
 
-def _communicate(cfg: DictConfig, given: Given, context: Context) -> list[Outcome]:
+def _communicate(cfg: DictConfig, given: RunData, context: Context) -> list[RunResult]:
     """The communication rounds: one unless asked for more, and then each begins at the last one's server."""
-    outcomes: list[Outcome] = []
+    results: list[RunResult] = []
     start = None
     for number in range(cfg.communication_rounds):
         several = cfg.communication_rounds > 1
         log = context.log.within(f"communication_{number + 1}/") if several else context.log
-        outcomes.append(exchange(cfg, given, start, replace(context, log=log)))
-        server = outcomes[-1].server
-        start = Start(server.model, server.key, number + 1)
-    return outcomes
+        results.append(exchange(cfg, given, start, replace(context, log=log)))
+        server = results[-1].server
+        start = InitialModel(server.model, server.key, number + 1)
+    return results
 
 
-def exchange(cfg: DictConfig, given: Given, start: Start | None, context: Context) -> Outcome:
+def exchange(cfg: DictConfig, given: RunData, start: InitialModel | None, context: Context) -> RunResult:
     """One exchange: local training, one upload, and what the server makes of it."""
     data, partition = given.data, given.partition
     plans = [make_plan(node, data.spec, kind) for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True)]
@@ -118,7 +118,7 @@ def exchange(cfg: DictConfig, given: Given, start: Start | None, context: Contex
     server = _distill(cfg, given, test, clients, uploads, guidance, context)
     ensembles = make_ensembles(cfg, uploads, server.ensemble)
     accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
-    return Outcome(data, partition, clients, guidance, server, accuracies)
+    return RunResult(data, partition, clients, guidance, server, accuracies)
 
 
 def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], context: Context) -> Guidance | None:
@@ -138,7 +138,7 @@ def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], cont
 
 def _distill(
     cfg: DictConfig,
-    given: Given,
+    given: RunData,
     test: ImageBatches,
     clients: list[TrainedClient],
     uploads: Uploads,

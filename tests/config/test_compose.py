@@ -3,8 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
-from oneshot_fl.checks import check
-from oneshot_fl.config import build, config_dir
+from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import build, config_dir
 from oneshot_fl.data.dataset import DataSpec
 from tests.conftest import clients_of, compose_config
 
@@ -21,14 +21,14 @@ EXTRAS = {
     ("method/source", "own_decoder"): ["clients=half_cvae"],
     ("proxy", "dataset"): ["proxy.data=fashion_mnist"],
     ("model", "fedhydra"): ["data=mnist"],
-    ("model", "coboosting"): ["data=mnist"],
+    ("model", "co_boosting"): ["data=mnist"],
     **{
         ("data", name): ["data.root=somewhere"]
         for name in ("image_folder", "tiny_imagenet", "image_domains", "pacs", "digit_domains")
     },
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
     ("model", "fedhydra_mixed"): ["method=dense"],
-    ("model", "coboosting_mixed"): ["method=dense"],
+    ("model", "co_boosting_mixed"): ["method=dense"],
     ("model", "torchvision"): ["model.architecture=densenet121"],
 }
 

@@ -14,11 +14,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl import config
-from oneshot_fl.checks import check
-from oneshot_fl.config import choice, client_nodes, config_dir
-from oneshot_fl.reporting.facts import facts
-from oneshot_fl.reporting.papers import ALIASES, deviations, fits, of_study, own_deviations
-from oneshot_fl.reporting.runs import FACTS, Run
+from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import choice, client_nodes, config_dir
+from oneshot_fl.reporting.record import facts
+from oneshot_fl.reporting.tables.papers.published import ALIASES, deviations, fits, of_study, own_deviations
+from oneshot_fl.reporting.tables.runs import FACTS, Run
 from tests.conftest import compose_config
 
 ROOT = config_dir() / "experiment"
@@ -33,7 +33,7 @@ DIALS = {
     "leave_one_domain_out": "data.held_out",
 }
 ENSEMBLE_ROWS = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
-OWN_BUDGETS = {"fedhydra": [], "coboosting": ["budget=coboosting"], "fedmho": ["budget=fedmho"]}
+OWN_BUDGETS = {"fedhydra": [], "co_boosting": ["budget=co_boosting"], "fedmho": ["budget=fedmho"]}
 """What every command of a paper's tables says of the budget."""
 OF_MODELS = ("data", "method", "model", "server_model", "partition.clients")
 """What a sweep may vary and the architectures depend on."""
@@ -49,7 +49,7 @@ _composed = cache(compose_config)  # a tenth of a second each
 def _printed() -> dict[str, list[dict[str, str]]]:
     """The accuracies of the three papers by the name of the experiment."""
     found: dict[str, list[dict[str, str]]] = {}
-    with (files("oneshot_fl.reporting") / "paper_results.csv").open(encoding="utf-8") as file:
+    with (files("oneshot_fl.reporting.tables.papers") / "paper_results.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["paper"] in OWN_BUDGETS and row["metric"].endswith("accuracy_percent"):
                 found.setdefault(f"{row['paper']}/{row['table'].replace('T', 'table')}", []).append(row)
@@ -149,7 +149,7 @@ def _covers(job: Job, row: dict[str, str]) -> bool:
 
 def test_there_is_an_experiment_for_every_table_that_holds_results():
     assert len([name for name in TABLES if name.startswith("fedhydra/")]) >= 18
-    assert len([name for name in TABLES if name.startswith("coboosting/")]) >= 18
+    assert len([name for name in TABLES if name.startswith("co_boosting/")]) >= 18
     assert len([name for name in TABLES if name.startswith("fedmho/")]) >= 8
     assert set(TABLES) == set(_printed())
 
@@ -239,10 +239,10 @@ def _sam(cfg: DictConfig) -> str:
     ("name", "variant", "lost"),
     [
         ("fedhydra/table6", _lambdas, set()),
-        ("coboosting/table7", _components, set()),
-        ("coboosting/table16", _sam, set()),
-        ("coboosting/table18", _mu, {"mu=0.01"}),
-        ("coboosting/table19", _epsilon, set()),
+        ("co_boosting/table7", _components, set()),
+        ("co_boosting/table16", _sam, set()),
+        ("co_boosting/table18", _mu, {"mu=0.01"}),
+        ("co_boosting/table19", _epsilon, set()),
         ("fedmho/table5", _betas, {"beta1=learnable beta2=learnable"}),
         ("fedmho/table6", _filter, set()),
         ("fedmho/table8", _filter, set()),
@@ -274,7 +274,7 @@ def test_a_table_leaves_the_budget_to_the_command(name):
 
 
 @pytest.mark.parametrize(
-    "name", [*(name for name in TABLES if name.startswith("fedmho/")), "fedhydra/table1", "coboosting/table1"]
+    "name", [*(name for name in TABLES if name.startswith("fedmho/")), "fedhydra/table1", "co_boosting/table1"]
 )
 def test_a_tables_own_command_is_the_papers_protocol(name, monkeypatch):
     monkeypatch.setattr(config, "composed", _composed)  # the method as it is alone, once for all jobs
@@ -310,5 +310,5 @@ def test_a_budget_scales_several_rounds_too(overrides, epochs):
 
 
 def test_co_boostings_own_budget():
-    cfg = _composed(*_sweeps("coboosting/table1")[0][0])
+    cfg = _composed(*_sweeps("co_boosting/table1")[0][0])
     assert (cfg.clients.epochs, cfg.distill.rounds, cfg.distill.generator_steps) == (300, 500, 30)

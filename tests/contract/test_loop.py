@@ -4,15 +4,15 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import make_method
-from oneshot_fl.config import build, config_dir
+from oneshot_fl.config.bind import make_method
+from oneshot_fl.config.compose import build, config_dir
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.parts.slots import Method
 from oneshot_fl.parts.uploads import Decoder, Uploads
-from oneshot_fl.phases.method import Method
 from tests.conftest import compose_config
 from tests.contract.test_slots import choices
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oneshot_fl.checks import check
-from oneshot_fl.config import build
+from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import build
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.pipeline import run
 from tests.conftest import TINY, clients_of, compose_config
@@ -13,7 +13,7 @@ METHODS = choices("method", 9)
 SETTINGS = {
     "same": ("model=cnn2",),
     "mixed": ("model=mixed", "model.names=[cnn2,lenet5,cnn2_plain]", "server_model=cnn2"),
-    "voting": ("model=mixed", "model.names=[cnn2,lenet5]", "++method.prototypes=true"),
+    "voting": ("model=mixed", "model.names=[cnn2,lenet5]", "++method.per_architecture=true"),
     "weak": ("model=cnn2_plain", "partition.clients=6"),
     "many": ("partition=lognormal", "partition.clients=20", "partition.sigma=0.8", "model=cnn2_torch"),
 }

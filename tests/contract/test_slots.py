@@ -7,8 +7,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.assemble import make_ensembles, make_yardstick
-from oneshot_fl.config import build, config_dir, plain, takes
+from oneshot_fl.config.bind import make_ensembles, make_fidelity_reference
+from oneshot_fl.config.compose import build, config_dir, plain, takes
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
@@ -17,7 +17,7 @@ from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.terms import Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
-from oneshot_fl.reporting.loggers import RunLog
+from oneshot_fl.tracking.loggers import RunLog
 from tests.conftest import compose_config
 
 
@@ -28,8 +28,8 @@ def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list
 
 
 MIXES = (
-    *("mixed", "fedhydra_mixed", "coboosting_mixed", "fedmho_various"),
-    *("fedhydra", "coboosting", "fedmho", "torchvision", "vgg9"),
+    *("mixed", "fedhydra_mixed", "co_boosting_mixed", "fedmho_various"),
+    *("fedhydra", "co_boosting", "fedmho", "torchvision", "vgg9"),
 )
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
 METHODS = choices("method", 3)
@@ -140,11 +140,13 @@ def test_an_evaluation_builds_its_ensembles_and_measures_images_only_where_it_sa
     data = make_dataset(name="d", train=both, test=both, class_names=tuple("0123456789"), mean=[0.5], std=[0.5])
     uploads = Uploads([cnn2(data.spec, norm=True)], [1], guidance=torch.rand(10, 1))
     assert set(make_ensembles(cfg, uploads, {})) == {"uniform", "size_weighted", "probability", "stratified"}
-    yardstick = make_yardstick(cfg, data)
-    assert (yardstick is None) is (cfg.evaluate.fidelity is None)
-    if yardstick is not None:
-        assert yardstick.samples <= cfg.distill.images
-        assert isinstance(yardstick.training.optimizer(torch.nn.Linear(1, 1).parameters()), torch.optim.Optimizer)
+    fidelity_reference = make_fidelity_reference(cfg, data)
+    assert (fidelity_reference is None) is (cfg.evaluate.fidelity is None)
+    if fidelity_reference is not None:
+        assert fidelity_reference.samples <= cfg.distill.images
+        assert isinstance(
+            fidelity_reference.training.optimizer(torch.nn.Linear(1, 1).parameters()), torch.optim.Optimizer
+        )
 
 
 @pytest.mark.parametrize("name", choices("method/init", 2))
@@ -229,14 +231,14 @@ def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypa
     monkeypatch.setenv("WANDB_MODE", "offline")
     cfg = compose_config(f"logger={name}")
     extras = {"wandb": {"config": {"seed": 0}}}
-    sinks = [build(node, folder=tmp_path, **extras.get(key, {})) for key, node in cfg.logger.items()]
-    picture = tmp_path / "p.png"
+    loggers = [build(node, folder=tmp_path, **extras.get(key, {})) for key, node in cfg.logger.items()]
+    figure = tmp_path / "p.png"
     from matplotlib.figure import Figure
 
-    Figure().savefig(picture)
-    with RunLog(sinks) as log:
+    Figure().savefig(figure)
+    with RunLog(loggers) as log:
         log.log({"distill/accuracy": 0.5}, 1)
-        log.pictures({"p": picture})
+        log.figures({"p": figure})
     assert (tmp_path / "metrics.csv").exists() is (name != "none")
     if name != "none":
         assert (tmp_path / "metrics.csv").read_text().splitlines() == ["metric,step,value", "distill/accuracy,1,0.5"]

@@ -5,7 +5,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from oneshot_fl.config import KINDS, architecture, build
+from oneshot_fl.config.compose import KINDS, architecture, build
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.pipeline import run
 

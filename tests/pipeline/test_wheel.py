@@ -52,9 +52,9 @@ def test_the_wheel_runs_the_main_job_through_its_console_entry(installed, tmp_pa
 
 def test_the_wheel_carries_the_papers_tables_and_their_numbers(installed):
     package = installed / "oneshot_fl"
-    for paper in ("fedhydra", "coboosting"):
+    for paper in ("fedhydra", "co_boosting"):
         assert len(list((package / "conf/experiment" / paper).glob("table*.yaml"))) >= 18
-    assert len((package / "reporting/paper_results.csv").read_text().splitlines()) == 1 + 1818
+    assert len((package / "reporting/tables/papers/paper_results.csv").read_text().splitlines()) == 1 + 1818
 
 
 def test_the_wheel_names_its_own_choices(installed, tmp_path):

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oneshot_fl.artifacts import Artifact, Store
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.store import Artifact, Store
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 

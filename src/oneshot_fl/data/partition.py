@@ -103,7 +103,7 @@ def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None
 def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int) -> Indices:
     """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
 
-    Classes are shuffled once and dealt in turn, so that no class has over one holder more than another.
+    Classes are shuffled once and round robin, so that no class has over one holder more than another.
 
     Raises:
         OneshotError: more classes a client than there are, or too few in all to cover every class.

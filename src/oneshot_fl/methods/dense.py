@@ -25,7 +25,7 @@ Deviations from the code:
   README's 0.005, 256, 200 and 30.
 - The reported number is the last round's; the code reports the best test accuracy over rounds.
 
-`method=dense_coboosting` is the DENSE of Co-Boosting's code, which its tables (and probably FedHydra's) compare with:
+`method=dense_co_boosting` is the DENSE of Co-Boosting's code, which its tables (and probably FedHydra's) compare with:
 
 | what differs there | config key |
 |---|---|

@@ -6,7 +6,7 @@ Decentralized Data, AISTATS 2017. Used in one shot as the baseline of FedHydra, 
 | equation | part | config key |
 |---|---|---|
 | Alg. 1, server: w = sum_k (n_k / n) w_k | `parts.inits.Average` | `method.init` |
-| several architectures: an average of each, which vote | `models.prototypes` | `method.prototypes` |
+| several architectures: an average of each, which vote | `models.per_architecture` | `method.per_architecture` |
 | one initial model for all clients | `phases.clients.ClientPlan.initial_model` | `clients.seed` |
 
 Deviations: none in the averaging. Batch normalisation's running statistics are averaged like weights, as the

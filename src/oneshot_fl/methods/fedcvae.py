@@ -35,7 +35,7 @@ from torch import Tensor
 from oneshot_fl.data.batches import index_batches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.cvae import CVAE
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
 from oneshot_fl.parts.sources import Minimise, Score
 from oneshot_fl.parts.uploads import Decoder
@@ -91,5 +91,5 @@ class OwnDecoderSource(DecoderSource):
         for _ in range(self.epochs):
             for batch in index_batches(len(labels), self.batch_size, rng):
                 index = batch.to(labels.device)
-                guess = widened(self.decoder.logits(noise[index], labels[index]))
+                guess = at_least_float32(self.decoder.logits(noise[index], labels[index]))
                 minimise(self.distance(guess, images[index]))

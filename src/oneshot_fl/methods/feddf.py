@@ -6,7 +6,7 @@ T. Lin, L. Kong, S. U. Stich, M. Jaggi: Ensemble Distillation for Robust Model F
 | what | part | config key |
 |---|---|---|
 | student: mean of the clients of its architecture, else fresh | `parts.inits.AverageWhereAlike` | `method.init` |
-| several architectures: a student of each, which vote | `models.prototypes` | `method.prototypes` |
+| several architectures: a student of each, which vote | `models.per_architecture` | `method.per_architecture` |
 | teacher: mean of the logits of all clients | `parts.ensembles.LogitAverage` | `method.ensemble` |
 | unlabelled images on the server | `data.proxy`, `parts.sources.ProxySource` | `proxy`, `method.source` |
 | the same images in every round | `parts.pools.Pool` | `method.pool` |

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from oneshot_fl.models.moments import Moments, batch_moments
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 
 Mode = Literal["auto", "loop", "stacked"]
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
@@ -29,7 +29,7 @@ class LayerStatistics(NamedTuple):
     running_var: Tensor
 
 
-class Replies(NamedTuple):
+class ClientOutputs(NamedTuple):
     """The clients' answers to one batch."""
 
     logits: Tensor
@@ -49,7 +49,7 @@ class ClientBank(nn.Module):
             `torch.func`-stacked model; `auto` loops on a CPU, where a generator step is 1.2 (5 cnn2, 28x28) to 1.9
             times (5 cnn3, 3x32x32) faster so (docs/results/speed.md), stacks on an accelerator, where launches are
             expected to dominate (not measured yet), and always loops over different architectures.
-        at_once: clients whose activations for the way back are in memory together; None: all.
+        at_once: clients whose activations for the backward pass are in memory together; None: all.
     """
 
     def __init__(self, models: list[nn.Module], *, mode: Mode = "auto", at_once: int | None = None) -> None:
@@ -68,36 +68,36 @@ class ClientBank(nn.Module):
         """Whether all clients have the same modules and tensor shapes; found out once, because every call asks."""
         return all_alike(self.models)
 
-    def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> Replies:
+    def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> ClientOutputs:
         """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`.
 
-        Beyond `at_once` clients, activations for the way back are not kept but computed again group by group, so that
-        memory does not grow with m; that costs half as much again.
+        Beyond `at_once` clients, activations for the backward pass are not kept but computed again group by group, so
+        that memory does not grow with m; that costs half as much again.
         """
-        answer = self._stacked_replies if self._stacks_on(x.device) else self._looped_replies
+        answer = self._stacked_outputs if self._stacks_on(x.device) else self._looped_outputs
         starts = range(0, len(self.models), self.at_once)
         groups = [slice(start, start + self.at_once) for start in starts]
         if len(groups) == 1:
             return answer(x, needs, groups[0])
         parts = [checkpoint(answer, x, needs, group, use_reentrant=False, preserve_rng_state=False) for group in groups]
         logits, statistics, features = zip(*parts, strict=True)
-        return Replies(torch.cat(logits), list(chain(*statistics)), list(chain(*features)))
+        return ClientOutputs(torch.cat(logits), list(chain(*statistics)), list(chain(*features)))
 
     def _stacks_on(self, device: torch.device) -> bool:
         if self.mode == "auto":
             return device.type != "cpu" and self.same_architecture
         return self.mode == "stacked"
 
-    def _looped_replies(self, x: Tensor, needs: frozenset[str], group: slice) -> Replies:
+    def _looped_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         logits, statistics, features = [], [], []
         for model in self.models[group]:
             with _probed(model, needs) as probe:
                 logits.append(model(x))
             statistics.append(_statistics(model, probe.moments))
             features += probe.features
-        return Replies(widened(torch.stack(logits)), statistics, features)
+        return ClientOutputs(at_least_float32(torch.stack(logits)), statistics, features)
 
-    def _stacked_replies(self, x: Tensor, needs: frozenset[str], group: slice) -> Replies:
+    def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         base, parameters, buffers = self._stacked()
 
         def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
@@ -110,7 +110,9 @@ class ClientBank(nn.Module):
             _statistics(model, {i: (mean[k], var[k]) for i, (mean, var) in moments.items()})
             for k, model in enumerate(self.models[group])
         ]
-        return Replies(widened(logits), statistics, [feature for stacked in features for feature in stacked])
+        return ClientOutputs(
+            at_least_float32(logits), statistics, [feature for stacked in features for feature in stacked]
+        )
 
     def _stacked(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
         if self._stack is None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 
 
 class Encoder(nn.Module):
@@ -89,7 +89,9 @@ class CVAE(nn.Module):
             y: labels `[b]`.
             noise: N(0, 1), `[b, latent]`.
         """
-        logits, mu, logvar = (widened(output) for output in self(x, y, noise))  # sums need more than bf16's 8 bits
+        logits, mu, logvar = (
+            at_least_float32(output) for output in self(x, y, noise)
+        )  # sums need more than bf16's 8 bits
         return self.distance(logits, x) + kl_to_standard_normal(mu, logvar)
 
     def distance(self, logits: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 
 
 class ImageConv2d(nn.Conv2d):
@@ -89,5 +89,5 @@ def _added(sent: Tensor, columns: int, margins: Callable[[int], tuple[int, int]]
 
     In single precision at least; a negative margin cuts off.
     """
-    placed = [F.pad(part, margins(j)) for j, part in enumerate(widened(sent).chunk(columns, dim=1))]
+    placed = [F.pad(part, margins(j)) for j, part in enumerate(at_least_float32(sent).chunk(columns, dim=1))]
     return sum(placed[1:], start=placed[0])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 
 Moments = tuple[Tensor, Tensor]
 """Mean and biased variance of a batch at one layer, each `[channels]`."""
@@ -25,7 +25,7 @@ def batch_moments(x: Tensor) -> Moments:
 class _BatchMoments(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor) -> Moments:
-        nothing = widened(x.new_zeros(x.shape[1]))  # its type is that of the result
+        nothing = at_least_float32(x.new_zeros(x.shape[1]))  # its type is that of the result
         return torch.batch_norm_update_stats(x, nothing, nothing.clone(), 0.0)
 
     @staticmethod

@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.models.prototypes import mean_probability
+from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.parts.view import Combine
+from oneshot_fl.parts.view import EnsembleFunction
 
 
 class Ensemble(Protocol):
@@ -95,7 +95,7 @@ class ProbabilityAverage(Fixed):
         return mean_probability(P)
 
 
-def label_free(ensemble: Combine, P: Tensor) -> Tensor:
+def label_free(ensemble: EnsembleFunction, P: Tensor) -> Tensor:
     """Scores `[b, c]` where no label is known (test images): class j's log-probability under the hypothesis y = j.
 
     The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that

@@ -5,10 +5,10 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from oneshot_fl.models.bank import ClientBank, LayerStatistics, Replies
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.bank import ClientBank, ClientOutputs, LayerStatistics
+from oneshot_fl.models.precision import at_least_float32
 
-Combine = Callable[[Tensor, Tensor], Tensor]
+EnsembleFunction = Callable[[Tensor, Tensor], Tensor]
 """`ensemble(P, y)`: client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
 
 
@@ -22,7 +22,7 @@ class View:
         *,
         student: nn.Module,
         bank: ClientBank,
-        ensemble: Combine,
+        ensemble: EnsembleFunction,
         needs: frozenset[str] = frozenset(),
         teacher: Tensor | None = None,
         start: ClientBank | None = None,
@@ -34,19 +34,19 @@ class View:
             self.teacher = teacher
 
     @cached_property
-    def replies(self) -> Replies:
+    def outputs(self) -> ClientOutputs:
         """The clients' answers, with what else the terms need."""
         return self._bank(self.x, self._needs)
 
     @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
-        return self._ensemble(self.replies.logits, self.y)
+        return self._ensemble(self.outputs.logits, self.y)
 
     @cached_property
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
-        return widened(self._student(self.x))
+        return at_least_float32(self._student(self.x))
 
     @cached_property
     def start(self) -> Tensor:
@@ -57,9 +57,9 @@ class View:
     @property
     def features(self) -> list[Tensor]:
         """What enters each client's last layer, `[b, d]` a client; a term that reads it declares `features`."""
-        return self.replies.features
+        return self.outputs.features
 
     @property
     def statistics(self) -> list[list[LayerStatistics]]:
         """Batch normalisation statistics a client and layer; a term that reads them declares `statistics`."""
-        return self.replies.statistics
+        return self.outputs.statistics

@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from safetensors.torch import load_file
 
-from oneshot_fl.artifacts import save_tensors
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.store import save_tensors
 
 
 class RoundCheckpoint(Callback):

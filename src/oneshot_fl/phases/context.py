@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oneshot_fl.artifacts import Store
-from oneshot_fl.reporting.loggers import RunLog
-from oneshot_fl.reporting.progress import Progress
+from oneshot_fl.store import Store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,20 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from oneshot_fl.artifacts import Artifact, load_model
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.models.prototypes import members_of, together
+from oneshot_fl.models.per_architecture import members_of, together
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.parts.slots import Loop, Method, WarmUp
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.phases.trainer import EpochEnd, fraction, minimise, trainer_of
 from oneshot_fl.seeds import seeded, torch_generator
+from oneshot_fl.store import Artifact, load_model
 
 REVISION = 7  # raise it when a change here makes other numbers from the same configuration
 

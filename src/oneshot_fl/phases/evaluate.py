@@ -11,7 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import label_free
-from oneshot_fl.parts.view import Combine
+from oneshot_fl.parts.view import EnsembleFunction
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import fraction, trainer_of
 
@@ -28,7 +28,9 @@ class Accuracies:
 class EvaluateModule(LightningModule):
     """One pass over the test set in which every client is asked once, whatever the number of ensembles."""
 
-    def __init__(self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, Combine], *, classes: int) -> None:
+    def __init__(
+        self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, EnsembleFunction], *, classes: int
+    ) -> None:
         super().__init__()
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
@@ -65,7 +67,7 @@ def evaluate(
     test: ImageBatches,
     clients: list[nn.Module],
     server: nn.Module,
-    ensembles: Mapping[str, Combine],
+    ensembles: Mapping[str, EnsembleFunction],
     *,
     context: Context,
 ) -> Accuracies:

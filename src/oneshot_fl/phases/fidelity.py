@@ -27,7 +27,7 @@ from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.phases.clients import ClientPlan, TrainedClient, Training, train_clients
+from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, Training, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import evaluate
 from oneshot_fl.seeds import seeded, torch_generator
@@ -64,7 +64,7 @@ class Fidelity:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class FidelityReference:
     """What images are measured by: a classifier to train on everything, and how many images to compare."""
 
     plan: ClientPlan
@@ -74,19 +74,25 @@ class Yardstick:
 
 
 def measure(
-    yardstick: Yardstick, images: Tensor, labels: Tensor, *, data: Dataset, test: ImageBatches, context: Context
+    fidelity_reference: FidelityReference,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    data: Dataset,
+    test: ImageBatches,
+    context: Context,
 ) -> Fidelity:
     """Compare synthetic `images`, uint8 `[n, C, H, W]`, with training images.
 
-    Of more images than the yardstick asks for some are taken evenly over their `labels` `[n]`. The classifier is
+    Of more images than the reference asks for some are taken evenly over their `labels` `[n]`. The classifier is
     trained as a client that has the whole training set; every run that asks for the same finds it.
 
     Raises:
         OneshotError: there are fewer synthetic images than are to be compared.
     """
-    samples, seed = yardstick.samples, yardstick.seed
+    samples, seed = fidelity_reference.samples, fidelity_reference.seed
     _require(len(labels), samples)
-    extractor = _train(yardstick, data, context)
+    extractor = _train(fidelity_reference, data, context)
     extractor.model.to(data.train_images.device)
     reference, others = two_draws(len(data.train_labels), samples, seed=seed)
     sets = {
@@ -101,7 +107,7 @@ def measure(
         **{name: distances(against, own, seed=seed) for name, own in found.items()},
         samples=samples,
         extractor=extractor.name,
-        epochs=yardstick.training.settings["epochs"],
+        epochs=fidelity_reference.training.settings["epochs"],
         accuracy=evaluate(test, [], extractor.model, {}, context=context).server,
     )
 
@@ -114,12 +120,12 @@ def _require(available: int, samples: int) -> None:
         )
 
 
-def _train(yardstick: Yardstick, data: Dataset, context: Context) -> TrainedClient:
+def _train(fidelity_reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
     everything = Partition("everything", [np.arange(len(data.train_labels))])
     within = Context(context.store, context.trainer, context.progress, context.log.within("fidelity/"))
-    trainings: dict[str, Training] = {yardstick.plan.kind: yardstick.training}
+    trainings: dict[str, Training] = {fidelity_reference.plan.kind: fidelity_reference.training}
     (extractor,) = train_clients(
-        data, everything, [yardstick.plan], trainings=trainings, context=within, task="feature extractor"
+        data, everything, [fidelity_reference.plan], trainings=trainings, context=within, task="feature extractor"
     )
     return extractor
 

@@ -19,16 +19,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from oneshot_fl.artifacts import Artifact
-from oneshot_fl.files import write_atomically
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.models.precision import widened
-from oneshot_fl.phases.clients import TrainedClient
+from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import OptimizerFactory, device_of, minimise, trainer_of
-from oneshot_fl.reporting.progress import Task
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import Artifact, write_atomically
+from oneshot_fl.tracking.progress import Task
 
 REVISION = 3  # raise it when a change here makes other numbers from the same configuration
 
@@ -99,7 +98,7 @@ class StratifyModule(LightningModule):
         """Eq. 1 for every class, `[g]`."""
         images = self.images()
         labels = self.classes.repeat_interleave(len(self.z))
-        losses = F.cross_entropy(widened(self.client(images.flatten(0, 1))), labels, reduction="none")
+        losses = F.cross_entropy(at_least_float32(self.client(images.flatten(0, 1))), labels, reduction="none")
         return losses.view(len(self.classes), -1).mean(dim=1)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -1,1 +1,1 @@
-"""What a run leaves behind: summary.json, pictures, metrics, tables; the only code that knows W&B."""
+"""What a run leaves behind: summary.json, figures, metrics, tables; the only code that knows W&B."""

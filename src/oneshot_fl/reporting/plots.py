@@ -1,4 +1,4 @@
-"""Pictures of a run, drawn without a display."""
+"""Figures of a run, drawn without a display."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
-from oneshot_fl.reporting.outcome import Outcome
+from oneshot_fl.reporting.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,17 +20,17 @@ GRID_ROWS = 50
 """Classes in a grid of images: all of EMNIST's 47, not all of CIFAR-100's."""
 
 
-def draw_all(folder: Path, outcome: Outcome) -> dict[str, Path]:
+def draw_all(folder: Path, result: RunResult) -> dict[str, Path]:
     """Draw what the run has: partition, guidance, accuracy against rounds, synthetic images."""
-    labels = outcome.data.train_labels.cpu().numpy()
-    counts = outcome.partition.class_counts(labels, outcome.data.spec.classes)
-    figures = {"partition": partition_bubbles(counts, outcome.data.class_names)}
-    if outcome.guidance:
-        figures["guidance"] = guidance_maps(outcome.guidance.U)
-    if outcome.server.history:
-        figures["accuracy"] = accuracy_curve(outcome.server.history, outcome.accuracies.ensembles)
-    if outcome.server.images is not None and outcome.server.labels is not None:
-        figures["synthetic"] = image_grid(outcome.server.images, outcome.server.labels, outcome.data.class_names)
+    labels = result.data.train_labels.cpu().numpy()
+    counts = result.partition.class_counts(labels, result.data.spec.classes)
+    figures = {"partition": partition_bubbles(counts, result.data.class_names)}
+    if result.guidance:
+        figures["guidance"] = guidance_maps(result.guidance.U)
+    if result.server.history:
+        figures["accuracy"] = accuracy_curve(result.server.history, result.accuracies.ensembles)
+    if result.server.images is not None and result.server.labels is not None:
+        figures["synthetic"] = image_grid(result.server.images, result.server.labels, result.data.class_names)
     return {name: save(figure, folder / f"{name}.png") for name, figure in figures.items()}
 
 
@@ -43,7 +43,7 @@ def new_figure(width: float, height: float) -> "tuple[Figure, Any]":
 
 
 def save(figure: "Figure", path: Path) -> Path:
-    """Write a picture and say where."""
+    """Write a figure and say where."""
     figure.savefig(path, dpi=110)
     return path
 

@@ -1,4 +1,4 @@
-"""`summary.json`, the contract that tables are built from, and its picture on the terminal."""
+"""`summary.json`, the contract that tables are built from, and its figure on the terminal."""
 
 import json
 import platform
@@ -16,18 +16,17 @@ from rich.table import Table
 from torch import nn
 
 import oneshot_fl
-from oneshot_fl.artifacts import fingerprint, save_tensors
-from oneshot_fl.config import client_nodes, plain, server_models, server_name
-from oneshot_fl.files import write_atomically
+from oneshot_fl.config.compose import client_nodes, plain, server_models, server_name
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.fidelity import Fidelity
-from oneshot_fl.reporting.facts import facts, settings
-from oneshot_fl.reporting.outcome import Outcome
+from oneshot_fl.reporting.record import facts, settings
+from oneshot_fl.reporting.run_result import RunResult
+from oneshot_fl.store import fingerprint, save_tensors, write_atomically
 
 
 def summarise(
     cfg: DictConfig,
-    outcomes: list[Outcome],
+    results: list[RunResult],
     *,
     data: str,
     proxy: Mapping[str, Any] | None,
@@ -36,35 +35,35 @@ def summarise(
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
-    `outcomes` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
+    `results` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
     `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses
     none), `fidelity` of the synthetic ones (None: not asked for, or there are none).
     """
-    outcome = outcomes[-1]
-    accuracies, history = outcome.accuracies, outcome.server.history
+    result = results[-1]
+    accuracies, history = result.accuracies, result.server.history
     used = cfg.method.ensemble.name if cfg.method.get("ensemble") else "uniform"
     return {
         **facts(cfg),
         "partition": {
-            "name": outcome.partition.name,
+            "name": result.partition.name,
             "settings": settings(cfg.partition),
-            "sha256": outcome.partition.sha256,
-            "sizes": outcome.partition.sizes,
-            "disjoint": outcome.partition.disjoint,
+            "sha256": result.partition.sha256,
+            "sizes": result.partition.sizes,
+            "disjoint": result.partition.disjoint,
         },
         "proxy": proxy,
         "protocol": protocol(cfg, data),
-        "clients": _clients(outcome),
+        "clients": _clients(result),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
-        "server": {**_server_accuracies(outcome), "model": server_name(cfg), "pool_bytes": outcome.server.pool_bytes},
+        "server": {**_server_accuracies(result), "model": server_name(cfg), "pool_bytes": result.server.pool_bytes},
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "communication": [
             {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
-            for each in outcomes
+            for each in results
         ],
         "rounds": history,
-        "seconds": _seconds(outcomes, seconds),
+        "seconds": _seconds(results, seconds),
         "peak_memory_bytes": peak_memory_bytes(),
         "versions": {
             "oneshot_fl": oneshot_fl.__version__,
@@ -74,9 +73,9 @@ def summarise(
     }
 
 
-def _clients(outcome: Outcome) -> list[dict[str, Any]]:
+def _clients(result: RunResult) -> list[dict[str, Any]]:
     """One entry a client, with the seconds of its training; one that uploads a decoder has no accuracy."""
-    accuracies = iter(outcome.accuracies.clients)
+    accuracies = iter(result.accuracies.clients)
     return [
         {
             "kind": client.kind,
@@ -87,7 +86,7 @@ def _clients(outcome: Outcome) -> list[dict[str, Any]]:
             "macs": client.macs,
             "seconds": client.seconds,
         }
-        for client in outcome.clients
+        for client in result.clients
     ]
 
 
@@ -104,21 +103,21 @@ def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
     }
 
 
-def _seconds(outcomes: list[Outcome], run: float) -> dict[str, float]:
+def _seconds(results: list[RunResult], run: float) -> dict[str, float]:
     return {
-        "clients": sum(client.seconds for each in outcomes for client in each.clients),
-        **{f"client_{k:02d}": client.seconds for k, client in enumerate(outcomes[-1].clients)},
-        "stratify": sum(each.guidance.seconds for each in outcomes if each.guidance),
-        "distill": sum(each.server.seconds for each in outcomes),
+        "clients": sum(client.seconds for each in results for client in each.clients),
+        **{f"client_{k:02d}": client.seconds for k, client in enumerate(results[-1].clients)},
+        "stratify": sum(each.guidance.seconds for each in results if each.guidance),
+        "distill": sum(each.server.seconds for each in results),
         "run": run,
     }
 
 
-def _server_accuracies(outcome: Outcome) -> dict[str, float]:
-    last = outcome.accuracies.server
+def _server_accuracies(result: RunResult) -> dict[str, float]:
+    last = result.accuracies.server
     return {
         "accuracy_last": last,
-        "accuracy_best": max([last, *(row["accuracy"] for row in outcome.server.history)]),
+        "accuracy_best": max([last, *(row["accuracy"] for row in result.server.history)]),
     }
 
 

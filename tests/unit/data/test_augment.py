@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from oneshot_fl.checks import RULES
+from oneshot_fl.config.checks import RULES
 from oneshot_fl.data.augment import AUGMENTATIONS, augment, random_crop, random_flip
 from oneshot_fl.seeds import torch_generator
 

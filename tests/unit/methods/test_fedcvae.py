@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.checks import check
+from oneshot_fl.config.checks import check
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedcvae import OwnDecoderSource

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from oneshot_fl.assemble import make_method
+from oneshot_fl.config.bind import make_method
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.classifiers import cnn2, lenet5
-from oneshot_fl.models.prototypes import members_of, together
+from oneshot_fl.models.per_architecture import members_of, together
 from oneshot_fl.parts.inits import AverageWhereAlike
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.checkpoint import RoundCheckpoint

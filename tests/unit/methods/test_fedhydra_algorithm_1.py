@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.assemble import make_loop
-from oneshot_fl.config import build
+from oneshot_fl.config.bind import make_loop
+from oneshot_fl.config.compose import build
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.slots import Method
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.distill import distill
-from oneshot_fl.phases.method import Method
 from oneshot_fl.seeds import seeded, torch_generator
 from tests.conftest import compose_config
 

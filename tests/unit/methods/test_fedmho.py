@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from oneshot_fl.assemble import make_method
+from oneshot_fl.config.bind import make_method
 from oneshot_fl.data.batches import ImageBatches, index_batches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.proxy import Proxy

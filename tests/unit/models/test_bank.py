@@ -24,13 +24,13 @@ def test_stacked_and_looped_clients_agree_in_logits_statistics_features_and_grad
     answers = {}
     for mode in ("loop", "stacked"):
         x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        replies = ClientBank(models, mode=mode)(x, needs)
-        loss = replies.logits.square().sum() + sum(feature.square().sum() for feature in replies.features)
+        outputs = ClientBank(models, mode=mode)(x, needs)
+        loss = outputs.logits.square().sum() + sum(feature.square().sum() for feature in outputs.features)
         loss = loss + sum(
-            (layer.batch_var - layer.running_var).square().sum() for client in replies.statistics for layer in client
+            (layer.batch_var - layer.running_var).square().sum() for client in outputs.statistics for layer in client
         )
         loss.backward()
-        answers[mode] = (replies, x.grad)
+        answers[mode] = (outputs, x.grad)
     assert answers["loop"][0].logits.shape == (3, 6, 3)
     assert_close(answers["loop"], answers["stacked"], rtol=1e-4, atol=1e-5)
 
@@ -38,9 +38,9 @@ def test_stacked_and_looped_clients_agree_in_logits_statistics_features_and_grad
 def test_the_logits_are_each_clients_own_in_order():
     models = _clients()
     x = torch.randn(4, 1, 8, 8)
-    replies = ClientBank(models)(x)
+    outputs = ClientBank(models)(x)
     for k, model in enumerate(models):
-        assert_close(replies.logits[k], model.eval()(x))
+        assert_close(outputs.logits[k], model.eval()(x))
 
 
 def test_statistics_are_those_of_what_enters_the_layer():
@@ -75,18 +75,18 @@ def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
 
 def test_different_architectures_share_a_bank():
     bank = ClientBank([cnn2(SPEC, norm=True), lenet5(SPEC)])
-    replies = bank(torch.randn(4, 1, 8, 8), frozenset({"statistics"}))
+    outputs = bank(torch.randn(4, 1, 8, 8), frozenset({"statistics"}))
     assert not bank.same_architecture
-    assert replies.logits.shape == (2, 4, 3)
-    assert [len(client) for client in replies.statistics] == [2, 0]
+    assert outputs.logits.shape == (2, 4, 3)
+    assert [len(client) for client in outputs.statistics] == [2, 0]
 
 
 def _answer(models: list[nn.Module], mode: str, needs: frozenset[str], at_once: int | None = None):
     x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    replies = ClientBank(models, mode=mode, at_once=at_once)(x, needs)
-    variances = [layer.batch_var.sum() for client in replies.statistics for layer in client]
-    (replies.logits.square().sum() + sum(variances) + sum(f.sum() for f in replies.features)).backward()
-    return replies, x.grad
+    outputs = ClientBank(models, mode=mode, at_once=at_once)(x, needs)
+    variances = [layer.batch_var.sum() for client in outputs.statistics for layer in client]
+    (outputs.logits.square().sum() + sum(variances) + sum(f.sum() for f in outputs.features)).backward()
+    return outputs, x.grad
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])

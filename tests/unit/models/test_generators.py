@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.config import build
+from oneshot_fl.config.compose import build
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.generators import ConvGenerator, Pixels, UpsampledConv2d
 from oneshot_fl.seeds import torch_generator

@@ -3,7 +3,7 @@ import torch
 
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.models.precision import widened
+from oneshot_fl.models.precision import at_least_float32
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from oneshot_fl.models.precision import widened
     [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
 )
 def test_nothing_gets_narrower(given, expected):
-    assert widened(torch.ones(2, dtype=given)).dtype == expected
+    assert at_least_float32(torch.ones(2, dtype=given)).dtype == expected
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
@@ -19,7 +19,7 @@ def test_a_bank_in_mixed_precision_answers_in_single_precision(spec, mode):
     bank = ClientBank([cnn2(spec, norm=True) for _ in range(2)], mode=mode)
     x = torch.randn(16, 1, 8, 8)
     with torch.autocast("cpu", torch.bfloat16):
-        replies = bank(x, frozenset({"statistics"}))
-    assert replies.logits.dtype == torch.float32
-    torch.testing.assert_close(replies.logits, bank(x).logits, rtol=0.05, atol=0.05)
-    assert replies.statistics[1][1].batch_var.dtype == torch.float32
+        outputs = bank(x, frozenset({"statistics"}))
+    assert outputs.logits.dtype == torch.float32
+    torch.testing.assert_close(outputs.logits, bank(x).logits, rtol=0.05, atol=0.05)
+    assert outputs.statistics[1][1].batch_var.dtype == torch.float32

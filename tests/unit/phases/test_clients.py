@@ -9,7 +9,7 @@ from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.zoo import resnet
-from oneshot_fl.phases.clients import ClientPlan, Training, train_clients
+from oneshot_fl.phases.clients.train import ClientPlan, Training, train_clients
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 

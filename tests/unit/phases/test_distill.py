@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.artifacts import Store
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
@@ -17,14 +16,15 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import Average, Fresh
 from oneshot_fl.parts.pools import Pool
+from oneshot_fl.parts.slots import Loop, Method, WarmUp
 from oneshot_fl.parts.sources import GeneratorSource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, Distillation, Objective
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import distill, frozen
-from oneshot_fl.phases.method import Loop, Method, WarmUp
 from oneshot_fl.seeds import seeded
+from oneshot_fl.store import Store
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 SETTINGS = {"rounds": 4, "batch_size": 8, "bank": "auto", "clients_at_once": 16, "images": 12, "seed": 5}

@@ -11,8 +11,8 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.phases.clients import ClientPlan, Training
-from oneshot_fl.phases.fidelity import Yardstick, distances, features, gaussian_noise, measure, two_draws
+from oneshot_fl.phases.clients.train import ClientPlan, Training
+from oneshot_fl.phases.fidelity import FidelityReference, distances, features, gaussian_noise, measure, two_draws
 
 CROSS = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]).double()
 """Mean 0; covariance diag(2/3, 8/3), sums of squares over n - 1 = 3."""
@@ -86,8 +86,8 @@ def _measure(data, context, images, labels, *, samples=30):
     plan = ClientPlan("cnn2", {"norm": True}, partial(cnn2, data.spec, norm=True))
     training = Training({"epochs": 8, "batch_size": 16, "seed": 0}, partial(torch.optim.Adam, lr=0.01))
     test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=64)
-    yardstick = Yardstick(plan, training, samples, seed=0)
-    return measure(yardstick, images, labels, data=data, test=test, context=context)
+    fidelity_reference = FidelityReference(plan, training, samples, seed=0)
+    return measure(fidelity_reference, images, labels, data=data, test=test, context=context)
 
 
 def test_good_images_are_nearer_than_noise_and_the_classifier_is_trained_once(data, context, monkeypatch):

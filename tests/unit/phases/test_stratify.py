@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.phases.clients import TrainedClient
+from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.stratify import stratify
 from oneshot_fl.seeds import torch_generator
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oneshot_fl.reporting.runs import Run
+from oneshot_fl.reporting.tables.runs import Run
 
 SETTINGS: dict[str, Any] = {
     "proxy": {"name": "noise", "samples": 10000},

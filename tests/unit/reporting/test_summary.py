@@ -1,7 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from oneshot_fl.reporting.facts import facts
+from oneshot_fl.reporting.record import facts
 from oneshot_fl.reporting.summary import final_metrics, peak_memory_bytes, protocol
 from tests.conftest import compose_config
 

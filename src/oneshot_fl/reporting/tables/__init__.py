@@ -1,0 +1,1 @@
+"""Tables over many runs: our own, and the papers' with their numbers beside ours."""

@@ -1,0 +1,72 @@
+"""Tables over many runs: `python -m oneshot_fl.reporting.tables DIR...`.
+
+Reads every run below the folders, also of a sweep that is half done or partly failed, and prints the papers' tables
+that the runs belong to, with their numbers beside ours, and our own tables, one a protocol.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.figures import draw
+from oneshot_fl.reporting.tables.format import FORMATS, Sheet
+from oneshot_fl.reporting.tables.own import by_protocol, protocol_sheet
+from oneshot_fl.reporting.tables.papers.beside import paper_sheets
+from oneshot_fl.reporting.tables.papers.published import of_study, published
+from oneshot_fl.reporting.tables.runs import Run, collect, read_runs
+
+
+def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str]) -> list[Sheet]:
+    """All sheets that the runs make: the papers' and then our own, or only the papers' tables named by `studies`.
+
+    Raises:
+        OneshotError: `studies` names a table that no paper has.
+    """
+    known = list(dict.fromkeys(cell.study for cell in published()))
+    for study in studies:
+        if not of_study(study):
+            raise OneshotError(
+                f"--paper {study}: there is no such table{did_you_mean(study, known)}; choose from {', '.join(known)}"
+            )
+    beside = paper_sheets(runs, which=which, studies=studies)
+    groups = [] if studies else by_protocol(runs)
+    return beside + [protocol_sheet(group, which=which, against=against) for group in groups]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; exit code 2 and one line for a mistake."""
+    options = _parser().parse_args(arguments)
+    try:
+        runs = read_runs(options.paths)
+        if options.collect:
+            collect(runs, options.collect)
+        sheets = tables(runs, which=options.which, against=options.against, studies=options.paper)
+        print(FORMATS[options.format](sheets))
+        if options.figures:
+            for path in draw(runs, options.figures):
+                print(path, file=sys.stderr)
+    except OneshotError as error:
+        print(f"oneshot_fl: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m oneshot_fl.reporting.tables", description=__doc__)
+    parser.add_argument("paths", nargs="*", type=Path, default=[Path("multirun")], metavar="DIR")
+    default = "terminal" if sys.stdout.isatty() else "markdown"
+    parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")
+    parser.add_argument("--which", choices=("last", "best"), default="last", help="round of the server (default last)")
+    parser.add_argument("--against", default="fedavg", metavar="METHOD", help="base of the paired differences")
+    parser.add_argument(
+        "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"
+    )
+    parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA there")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+import pytest
+
+from oneshot_fl.reporting.tables.estimates import estimate, paired
+from oneshot_fl.reporting.tables.format import interval, percent
+
+
+def test_mean_spread_and_students_interval():
+    # 0.1, 0.2, 0.3: mean 0.2, sample variance 0.01, t(0.975, 2) = 4.3027, half width 4.3027 * 0.1 / sqrt(3)
+    value = estimate([0.1, 0.2, 0.3])
+    assert (value.mean, value.n, value.std) == (pytest.approx(0.2), 3, pytest.approx(0.1))
+    assert value.half_width == pytest.approx(0.24841, abs=1e-5)
+    assert percent(value) == "20.00 ± 10.00"
+    assert interval(value) == "[-4.84, 44.84]"
+
+
+def test_one_seed_has_no_spread_and_no_interval():
+    assert percent(estimate([0.125]), signed=True) == "+12.50"
+    assert interval(estimate([0.125])) == ""
+
+
+def test_paired_differences_are_over_shared_seeds():
+    # seeds 1 and 2: 0.5 - 0.3 and 0.7 - 0.4
+    difference = paired({0: 0.9, 1: 0.5, 2: 0.7}, {1: 0.3, 2: 0.4, 3: 0.0})
+    assert (difference.mean, difference.n) == (pytest.approx(0.25), 2)
+    assert paired({0: 0.1}, {1: 0.1}) is None

@@ -1,0 +1,38 @@
+from oneshot_fl.reporting.tables.figures import accuracy_against_rounds, aggregation_bars, draw
+
+
+def _with(run, accuracies):
+    run.summary["rounds"] = [{"round": n, "accuracy": value} for n, value in enumerate(accuracies, 1)]
+    return run
+
+
+def test_a_line_a_method_with_the_mean_over_seeds(make_run):
+    runs = [
+        _with(make_run(method="dense"), [0.2, 0.4]),
+        _with(make_run(method="dense", seed=1), [0.4, 0.8]),
+        _with(make_run(0.3, method="fedavg"), []),
+    ]
+    (axes,) = accuracy_against_rounds(runs).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["dense"].get_ydata().round(6).tolist() == [0.3, 0.6]
+    assert set(lines["fedavg"].get_ydata()) == {0.3}
+
+
+def test_ae_and_sa_are_compared_where_nothing_else_differs(make_run):
+    def hydra(accuracy, ensemble, **changed):
+        settings = {"method": {"ensemble": {"name": ensemble}}}
+        return make_run(accuracy, settings=settings, changed=changed)
+
+    both = [hydra(0.6, "stratified"), hydra(0.4, "uniform", **{"ensemble.name": "uniform"})]
+    assert aggregation_bars([both]) == {"mnist\ndirichlet 0.1": {"SA": [0.6], "AE": [0.4]}}
+    assert aggregation_bars([both[:1]]) == {}
+    assert aggregation_bars([[both[0], hydra(0.4, "uniform", **{"source.reset": True})]]) == {}
+
+
+def test_pictures_are_written(make_run, tmp_path):
+    settings = {"method": {"ensemble": {"name": "uniform"}}}
+    runs = [
+        make_run(settings={"method": {"ensemble": {"name": "stratified"}}}),
+        make_run(settings=settings, changed={"ensemble.name": "uniform"}),
+    ]
+    assert [path.name for path in draw(runs, tmp_path)] == ["rounds-1.png", "aggregation.png"]

@@ -1,0 +1,39 @@
+import csv
+import io
+
+from oneshot_fl.reporting.tables.format import FORMATS, Sheet
+
+SHEET = Sheet(
+    "a_b, 50%",
+    ["", "server"],
+    [["fedavg", "20.00 ± 1.00"]],
+    ["A note."],
+    [{"row": "fedavg", "mean": 0.2}, {"row": "dense", "extra": 1}],
+)
+
+
+def test_markdown():
+    assert FORMATS["markdown"]([SHEET]) == (
+        "**a_b, 50%**\n\n|  | server |\n| --- | ---: |\n| fedavg | 20.00 ± 1.00 |\n\nA note."
+    )
+
+
+def test_latex_escapes_what_it_must():
+    text = FORMATS["latex"]([SHEET])
+    assert r"\caption{a\_b, 50\%}" in text
+    assert r"fedavg & 20.00 $\pm$ 1.00 \\" in text
+    assert text.count(r"\begin{tabular}{lr}") == text.count(r"\end{tabular}") == 1
+
+
+def test_csv_has_one_header_over_all_records():
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"]([SHEET, SHEET]))))
+    assert len(rows) == 4
+    assert rows[0] == {"table": "a_b, 50%", "row": "fedavg", "mean": "0.2", "extra": ""}
+    assert rows[3] == {"table": "a_b, 50%", "row": "dense", "mean": "", "extra": "1"}
+
+
+def test_the_terminal_shows_title_rows_and_notes():
+    text = FORMATS["terminal"]([SHEET])
+    assert text.startswith("a_b, 50%\n")
+    assert "│ fedavg │ 20.00 ± 1.00 │" in text
+    assert text.endswith("A note.")

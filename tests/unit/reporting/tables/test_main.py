@@ -1,0 +1,47 @@
+import pytest
+
+from oneshot_fl.pipeline import run as run_pipeline
+from oneshot_fl.reporting.tables.__main__ import main
+
+
+@pytest.fixture
+def sweep(tiny, tmp_path):
+    for method in ("fedavg", "dense"):
+        run_pipeline(tiny(f"method={method}", "distill.rounds=1"), tmp_path / "sweep" / method)
+    return tmp_path / "sweep"
+
+
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("markdown", "| fedavg | 0 |"),
+        ("latex", r"\caption{digits, dirichlet(clients=5, alpha=0.5)"),
+        ("csv", "table,row,n,mean,std,ci95_half_width,paired_difference"),
+        ("terminal", "│ fedavg "),
+    ],
+)
+def test_one_command_prints_all_formats_and_draws(sweep, tmp_path, capsys, layout, told):
+    main([str(sweep), "--format", layout, "--figures", str(tmp_path / "figures")])
+    assert told in capsys.readouterr().out
+    assert (tmp_path / "figures" / "rounds-1.png").stat().st_size > 1000
+
+
+def test_a_papers_table_by_name(sweep, capsys):
+    main([str(sweep), "--paper", "fedhydra/table1"])
+    out = capsys.readouterr().out
+    assert out.startswith("**FedHydra, Table 1 (")
+    assert "| svhn | 0.5 | paper | 65.50 |" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nowhere"], "oneshot_fl: nowhere: no summary.json in or below it"),
+        (["{sweep}", "--paper", "fedhydra/table99"], "oneshot_fl: --paper fedhydra/table99: there is no such table"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(sweep, capsys, arguments, line):
+    with pytest.raises(SystemExit) as stopped:
+        main([argument.format(sweep=sweep) for argument in arguments])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith(line)

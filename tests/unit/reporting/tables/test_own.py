@@ -1,0 +1,90 @@
+import pytest
+
+from oneshot_fl.reporting.tables.own import by_protocol, describe, protocol_sheet
+
+
+def _sheet(runs, **options):
+    (group,) = by_protocol(runs)
+    return protocol_sheet(group, **{"which": "last", "against": "fedavg"} | options)
+
+
+def _rows(sheet):
+    return {row[0]: dict(zip(sheet.header[1:], row[1:], strict=True)) for row in sheet.rows}
+
+
+def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
+    rows = _rows(
+        _sheet(
+            [
+                make_run(0.5, method="fedhydra", seed=0),
+                make_run(0.7, method="fedhydra", seed=1),
+                make_run(0.3, method="fedavg", seed=0),
+                make_run(0.4, method="fedavg", seed=1),
+            ]
+        )
+    )
+    assert list(rows) == ["fedavg", "fedhydra", "ensemble: uniform", "clients, mean"]
+    assert rows["fedhydra"]["seeds"] == "0, 1"
+    assert rows["fedhydra"]["server, last round"] == "60.00 ± 14.14"
+    # paired: 0.2 and 0.3
+    assert rows["fedhydra"]["minus fedavg, paired"] == "+25.00 ± 7.07"
+    assert rows["fedavg"]["minus fedavg, paired"] == ""
+    assert rows["clients, mean"]["server, last round"] == "30.00 ± 0.00"
+
+
+def test_the_best_round_only_where_it_is_asked_for(make_run):
+    rows = _rows(_sheet([make_run(0.5)], which="best"))
+    assert rows["fedhydra"]["server, best round"] == "60.00"
+
+
+def test_failed_and_unfinished_seeds_are_told(make_run):
+    rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1), make_run(None, seed=2, status="unfinished")]))
+    assert rows["fedhydra"]["seeds"] == "0"
+    assert rows["fedhydra"]["not done"] == "failed 1, unfinished 2"
+    only = _sheet([make_run(None, error="no memory"), make_run(None, seed=1, error="no memory")])
+    assert _rows(only) == {"fedhydra": {"server, last round": "–", "not done": "failed 0, failed 1"}}
+    assert only.notes[1:] == ["Failed: no memory."]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": "digits"},
+        {"models": {"clients": ["lenet5"] * 5, "server": "lenet5"}},
+        {"settings": {"partition": {"alpha": 0.5}}},
+        {"settings": {"distill": {"rounds": 25}}},
+        {"settings": {"proxy": {"name": "holdout", "fraction": 0.2}}},
+        {"settings": {"communication_rounds": 2}},
+    ],
+)
+def test_protocols_are_never_mixed(make_run, other):
+    assert len(by_protocol([make_run(), make_run(**other)])) == 2
+
+
+def test_other_content_under_the_same_name_is_another_protocol(make_run):
+    first, second = make_run(), make_run(seed=1)
+    second.summary["protocol"] = "other"
+    assert len(by_protocol([first, second])) == 2
+
+
+def test_what_was_changed_in_a_method_names_its_row(make_run):
+    proxy = {"method": {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"}}}
+    rows = _rows(
+        _sheet(
+            [
+                make_run(),
+                make_run(changed={"ensemble.scale": 10, "init._target_": "oneshot_fl.parts.inits.Average"}),
+                make_run(method="feddf", settings=proxy),
+            ]
+        )
+    )
+    assert list(rows)[:3] == ["feddf (proxy=noise 10000)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
+
+
+def test_a_group_is_described_by_what_it_shares(make_run):
+    settings = {"proxy": {"name": "holdout", "fraction": 0.2}}
+    models = {"clients": ["cnn2", "lenet5", "cnn2"], "server": "vgg9"}
+    assert describe(make_run(settings=settings, models=models)) == (
+        "mnist, dirichlet(clients=5, alpha=0.1), 20% held out, cnn2+lenet5, server vgg9, budget paper "
+        "(200 local epochs, 200 rounds of 30 generator steps)"
+    )
