@@ -1,4 +1,4 @@
-"""`python -m oneshot_fl`: compose the configuration, check it, run the pipeline.
+"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, check it, run the pipeline.
 
 Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr).
 """
@@ -14,8 +14,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.checks import check, explain
-from oneshot_fl.config.compose import config_dir, plain
+from oneshot_fl.config import experiment_of
+from oneshot_fl.config.checks import explain
+from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores
 from oneshot_fl.reporting.record import traced
@@ -49,17 +51,12 @@ def _hydra_main(cfg: DictConfig) -> float | None:
 
 
 def _job(cfg: DictConfig, folder: Path) -> float:
-    try:
-        check(cfg)
-    except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
-        raise OneshotError(explain(error)) from error
-    from oneshot_fl.phases.trainer import precision_here  # torch loads only after the checks have passed
-
-    cfg.trainer.precision = precision_here(plain(cfg.trainer))  # what is reported is what was used
-    with traced(cfg, folder):
+    with traced(folder, choices(cfg)) as trace:
+        experiment = experiment_of(cfg)
+        trace.describe(experiment.record)
         from oneshot_fl.pipeline import run
 
-        return run(cfg, folder)["server"]["accuracy_last"]
+        return run(experiment, folder)["server"]["accuracy_last"]
 
 
 def _complain(line: str) -> None:

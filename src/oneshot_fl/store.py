@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.files import write_atomically
 
 TENSORS, MANIFEST = "tensors.safetensors", "manifest.json"
 
@@ -44,7 +46,9 @@ class Store:
     context: Mapping[str, Any] = field(default_factory=dict)
     """What every key depends on besides the phase's own inputs: versions, device, precision."""
 
-    def get_or_make(self, phase: str, inputs: Mapping[str, Any], make: Callable[[Path], Artifact]) -> Artifact:
+    def get_or_make(
+        self, phase: str, inputs: Mapping[str, Any], make: Callable[[Path], Artifact], *, waiting: Any = None
+    ) -> Artifact:
         """Load the artifact that belongs to `inputs`, or `make` and store it; a second process waits and loads.
 
         `make` gets a work folder for checkpoints that outlives a killed process and is removed on success.
@@ -132,8 +136,15 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+def open_store(root: Path, context: Mapping[str, Any]) -> Store:
+    """The store at `root`, made if it is not there.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError as error:
+        raise OneshotError(f"store={root}: cannot be written ({error.strerror}); set another folder") from error
+    return Store(root, context)

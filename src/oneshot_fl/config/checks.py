@@ -9,18 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import (
-    build,
-    client_nodes,
-    config_dir,
-    did_you_mean,
-    kinds,
-    nodes_of,
-    plain,
-    search_path,
-    server_models,
-    source_needs,
-)
+from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
+from oneshot_fl.config.compose import build, config_dir, did_you_mean, plain, recipe, search_path
 from oneshot_fl.config.rules import NOT_NEGATIVE, POSITIVE, POSITIVE_OR_NULL, RULES
 from oneshot_fl.errors import OneshotError
 
@@ -151,7 +141,7 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
             f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
         )
-    asks = cfg.method.get("ensemble") is not None or "same_architecture" in build(cfg.method.init).needs
+    asks = cfg.method.get("ensemble") is not None or "same_architecture" in recipe(cfg.method.init).needs
     if asks and "classifier" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
@@ -164,13 +154,20 @@ def _check_kinds(cfg: DictConfig) -> None:
         )
 
 
+def source_needs(cfg: DictConfig) -> frozenset[str]:
+    """What the method's sources of images need; nothing where there is none."""
+    node = cfg.method.source
+    nodes = [] if node is None else [node] if "_target_" in node else list(node.values())
+    return frozenset().union(*(recipe(each).needs for each in nodes))
+
+
 def _latents(cfg: DictConfig) -> list[int]:
     """The different lengths of the noise of clients' VAEs."""
     return sorted({node.latent for node in nodes_of(cfg, "cvae")})
 
 
 def _check_architectures(cfg: DictConfig) -> None:
-    needs, servers, classifiers = build(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
+    needs, servers, classifiers = recipe(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
     clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
     if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
