@@ -55,6 +55,8 @@ def compose_config(*overrides: str) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
+SMALL = DataSpec(1, 8, 3, (0.5,), (0.5,))
+"""Grey 8x8 images of three classes."""
 CPU = TrainerSettings(accelerator="cpu", precision="32-true", channels_last=True)
 
 
@@ -85,7 +87,7 @@ def server_of(
     models: Sequence[nn.Module] = (),
     sizes: Sequence[int] | None = None,
     *,
-    spec: DataSpec = DataSpec(1, 8, 3, (0.5,), (0.5,)),
+    spec: DataSpec = SMALL,
     decoders: Sequence[DecoderUpload] = (),
     guidance: torch.Tensor | None = None,
     proxy: torch.Tensor | None = None,
@@ -117,7 +119,7 @@ def digit_domains(tmp_path: Path) -> list[str]:
 @pytest.fixture
 def spec() -> DataSpec:
     """Grey 8x8 images of three classes."""
-    return DataSpec(channels=1, size=8, classes=3, mean=(0.5,), std=(0.5,))
+    return SMALL
 
 
 @pytest.fixture
