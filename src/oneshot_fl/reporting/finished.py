@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oneshot_fl.files import write_atomically
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.reporting.record import TRACE
 
 MOST_FILES = 200_000

@@ -16,8 +16,8 @@ from rich.table import Table
 from torch import nn
 
 import oneshot_fl
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
