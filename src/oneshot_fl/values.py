@@ -62,13 +62,16 @@ BatchSize = Annotated[int, AT_LEAST_ONE, at_most(1_000_000)]
 Images = Annotated[int, AT_LEAST_ONE, at_most(10_000_000)]
 Width = Annotated[int, AT_LEAST_ONE, at_most(16_384)]
 """Units or channels of a layer, or the length of a noise vector."""
+Retries = Annotated[int, AT_LEAST_ONE, at_most(1_000_000)]
+Spread = Annotated[float, NOT_BELOW_ZERO, Rule("a number of at most 10", lambda value: value <= 10)]
+"""The sigma of a log-normal law."""
 Side = Annotated[int, Rule("a whole number between 8 and 1024", lambda value: 8 <= value <= 1024)]
 """Pixels; the smallest that all models take to the largest that fits a CPU."""
 Channels = Annotated[Literal[1, 3], Rule("1 (grey) or 3 (colour)", lambda value: value in (1, 3))]
-Means = Annotated[list[Annotated[float, Rule("numbers between -1 and 2", lambda value: -1 <= value <= 2)]], NOT_EMPTY]
+Means = Annotated[list[Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]], NOT_EMPTY]
 """Of pixels in [0, 1], one number or one per channel."""
 Deviations = Annotated[
-    list[Annotated[float, Rule("numbers above 0 and at most 10", lambda value: 0 < value <= 10)]], NOT_EMPTY
+    list[Annotated[float, Rule("a number between 0.001 and 10", lambda value: 0.001 <= value <= 10)]], NOT_EMPTY
 ]
 """Of pixels in [0, 1], one number or one per channel."""
 Widths = Annotated[list[Width], NOT_EMPTY]

@@ -4,6 +4,7 @@ Nothing is built here: a node's `_target_` is imported, its settings are bound t
 held against its parameter's type. Only optimisers, which are other people's, are also tried on one number.
 """
 
+import collections.abc
 import dataclasses
 import importlib
 import inspect
@@ -190,7 +191,7 @@ def _parameters(target: Callable[..., Any], *, first: int) -> tuple[dict[str, Pa
 
 def _hints(target: Any) -> dict[str, Any]:
     """The type hints of a function, or of what makes a class's objects; none where they cannot be resolved."""
-    source: Any = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)
+    source = inspect.unwrap(target.__init__ if isinstance(target, type) else target)  # type: ignore[misc]
     try:
         return get_type_hints(source, include_extras=True)
     except (NameError, AttributeError, TypeError):
@@ -238,8 +239,8 @@ def _check(
 
 
 def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozenset[str]) -> None:
-    """A group inside a group: a part, or a dataclass's settings."""
-    if "_target_" in value:
+    """A group inside a group: a part, where the hint asks for one, or a dataclass's settings."""
+    if "_target_" in value and hint is not Any and get_origin(hint) is not collections.abc.Mapping:
         return check_optimizer(key, value) if is_optimizer(key, value) else check_call(key, value, given=given)
     for option in (hint, *get_args(hint)):
         if dataclasses.is_dataclass(option) and isinstance(option, type):
@@ -297,8 +298,7 @@ def problem(value: Any, hint: Any) -> str | None:
 def _problem_by_rules(value: Any, base: Any, rules: Sequence[Rule]) -> str | None:
     found = problem(value, base)
     if found is not None:
-        scalar = base in (int, float, str) or get_origin(base) is Literal
-        return rules[0].says if rules and scalar else found
+        return rules[0].says if rules and not isinstance(value, list | tuple | Mapping) else found
     return None if value is None else next((rule.says for rule in rules if not rule.holds(value)), None)
 
 
@@ -346,7 +346,7 @@ def _problem_of_type(value: Any, base: Any, arguments: Sequence[Any]) -> str | N
 def _problem_of_mapping(value: Any, arguments: Sequence[Any]) -> str | None:
     names, values = arguments or (Any, Any)
     if not isinstance(value, Mapping):
-        return "a dictionary"
+        return "a dictionary {name: value}"
     found = next((text for one in value.values() if (text := problem(one, values))), None)
     if found:
         return f"a dictionary, each value {found}"
@@ -370,7 +370,7 @@ def _problem_of_list(value: Any, base: Any, arguments: Sequence[Any]) -> str | N
 
 
 def _one_of(words: Sequence[Any]) -> str:
-    texts = [shown(word) for word in words]
+    texts = [str(word) for word in words]
     return texts[0] if len(texts) == 1 else f"one of {', '.join(texts)}"
 
 
@@ -387,7 +387,7 @@ def _reads_otherwise(text: str) -> bool:
     try:
         float(text)
     except ValueError:
-        return text.strip().lower() in ("", "true", "false", "yes", "no", "on", "off", "null", "none", "~")
+        return text.strip().lower() in ("", "true", "false", "yes", "no", "on", "off", "null", "~")
     return True
 
 

@@ -8,18 +8,19 @@ import torch
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.images import class_files, images_in, read_images, subfolders
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Channels, Deviations, Means, Names, PathText, Side
 
 
 def image_domains(
     *,
-    root: str,
-    domains: list[str] | None,
+    root: PathText,
+    domains: Names | None,
     held_out: str | None,
-    cache: str,
-    size: int | None,
-    channels: int,
-    mean: list[float],
-    std: list[float],
+    cache: PathText,
+    size: Side | None,
+    channels: Channels,
+    mean: Means,
+    std: Deviations,
 ) -> Dataset:
     """The training set is every domain but `held_out`, the test set is the whole of that one.
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.images import class_files, read_images, subfolders
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Channels, Deviations, Means, PathText, Side
 
 
 def image_folder(
-    *, root: str, cache: str, size: int | None, channels: int, mean: list[float], std: list[float]
+    *, root: PathText, cache: PathText, size: Side | None, channels: Channels, mean: Means, std: Deviations
 ) -> Dataset:
     """Read every image below `root` (`read_images`); classes are the sorted names of the folders in `train`.
 

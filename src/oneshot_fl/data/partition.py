@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Clients, Count, CountOrZero, Positive, Retries, Seed, Spread
 
 Labels = NDArray[np.int64]
 Indices = list[NDArray[np.int64]]
@@ -48,13 +49,15 @@ class Partition:
         return np.stack([np.bincount(labels[index], minlength=classes) for index in self.indices])
 
 
-def iid(labels: Labels, *, clients: int, seed: int) -> Indices:
+def iid(labels: Labels, *, clients: Clients, seed: Seed) -> Indices:
     """A random split into parts that differ by at most one sample."""
     _check_enough(labels, clients)
     return _sorted(np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients))
 
 
-def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int) -> Indices:
+def dirichlet(
+    labels: Labels, *, clients: Clients, alpha: Positive, min_samples: CountOrZero, retries: Retries, seed: Seed
+) -> Indices:
     """Each class is dealt to the clients by Dir(alpha), with a size cap (NIID-Bench; FedHydra, DENSE).
 
     A client that already holds n/m samples gets nothing more of the following classes. The whole draw is repeated
@@ -76,7 +79,7 @@ def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, r
     )
 
 
-def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: int) -> Indices:
+def dirichlet_class_prior(labels: Labels, *, clients: Clients, alpha: Positive, seed: Seed) -> Indices:
     """Clients of equal size, each with its own class prior drawn from Dir(alpha) (Co-Boosting's code, sigma=0).
 
     Where a class is used up, the priors are renormalised over what is left, so that the draw always ends.
@@ -84,7 +87,7 @@ def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: i
     return lognormal(labels, clients=clients, alpha=alpha, sigma=0.0, seed=seed)
 
 
-def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None, seed: int) -> Indices:
+def lognormal(labels: Labels, *, clients: Clients, sigma: Spread, alpha: Positive | None, seed: Seed) -> Indices:
     """Client sizes from a log-normal law, class priors from Dir(alpha) (Co-Boosting, Table 4).
 
     `alpha=None` gives every client the same class mix. `sigma=0` gives clients of equal size.
@@ -100,7 +103,7 @@ def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None
     return _deal(labels, _fill(sizes, priors, class_sizes, rng), rng)
 
 
-def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int) -> Indices:
+def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed: Seed) -> Indices:
     """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
 
     Classes are shuffled once and round robin, so that no class has over one holder more than another.
@@ -124,7 +127,7 @@ def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int)
 
 
 def leave_one_domain_out(
-    labels: Labels, *, domains: NDArray[np.int64], clients: int, held_out: str | None, seed: int
+    labels: Labels, *, domains: NDArray[np.int64], clients: Clients, held_out: str | None, seed: Seed
 ) -> Indices:
     """One client a training domain, in their order, or as many for each, which share it iid (Co-Boosting, Table 14).
 
