@@ -75,4 +75,6 @@ Deviations = Annotated[
 ]
 """Of pixels in [0, 1], one number or one per channel."""
 Widths = Annotated[list[Width], NOT_EMPTY]
-Names = Annotated[list[str], DIFFERENT]
+Label = str | int
+"""A name that may be a number, for instance of a folder."""
+Names = Annotated[list[Label], DIFFERENT]

@@ -78,8 +78,8 @@ def _without_entry(cfg: DictConfig, text: str) -> str | None:
     group, data = match.groups()
     return (
         f"{group}={OmegaConf.select(cfg, f'{group}.name')}: has no entry for data={data}, only for "
-        f"{', '.join(map(str, OmegaConf.select(cfg, f'{group}.of') or ()))}; add one, +{group}.of.{data}=NAME, or choose "
-        f"another {group}"
+        f"{', '.join(map(str, OmegaConf.select(cfg, f'{group}.of') or ()))}; add one, +{group}.of.{data}=NAME, or "
+        f"choose another {group}"
     )
 
 

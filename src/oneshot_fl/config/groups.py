@@ -43,7 +43,7 @@ TOP: dict[str, Any] = {
     "server_model": Name | None,
     "communication_rounds": Clients,
     "store": PathText,
-    "study": Name,
+    "study": Name | int,
 }
 TABLES: dict[str, dict[str, Any]] = {
     "budget": {

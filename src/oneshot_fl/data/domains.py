@@ -8,14 +8,14 @@ import torch
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.images import class_files, images_in, read_images, subfolders
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Channels, Deviations, Means, Names, PathText, Side
+from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Side
 
 
 def image_domains(
     *,
     root: PathText,
     domains: Names | None,
-    held_out: str | None,
+    held_out: Label | None,
     cache: PathText,
     size: Side | None,
     channels: Channels,
@@ -59,7 +59,7 @@ def _classes(domain: Path) -> list[str]:
     return [name for name in subfolders(domain) if images_in(domain / name)]
 
 
-def _find_domains(folder: Path, domains: list[str] | None) -> list[str]:
+def _find_domains(folder: Path, domains: Names | None) -> list[str]:
     there = [name for name in subfolders(folder) if _classes(folder / name)]
     names = there if domains is None else list(map(str, domains))
     if missing := [name for name in names if name not in there]:
@@ -75,7 +75,7 @@ def _find_domains(folder: Path, domains: list[str] | None) -> list[str]:
     return names
 
 
-def _all_but(held_out: str | None, names: list[str]) -> list[str]:
+def _all_but(held_out: Label | None, names: list[str]) -> list[str]:
     if str(held_out) not in names:
         given = "has no value" if held_out is None else f"there is no domain {held_out}"
         raise OneshotError(f"data.held_out: {given}; set it to the domain to test on, one of {', '.join(names)}")

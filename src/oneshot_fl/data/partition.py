@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Clients, Count, CountOrZero, Positive, Retries, Seed, Spread
+from oneshot_fl.values import Clients, Count, CountOrZero, Label, Positive, Retries, Seed, Spread
 
 Labels = NDArray[np.int64]
 Indices = list[NDArray[np.int64]]
@@ -127,7 +127,7 @@ def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed
 
 
 def leave_one_domain_out(
-    labels: Labels, *, domains: NDArray[np.int64], clients: Clients, held_out: str | None, seed: Seed
+    labels: Labels, *, domains: NDArray[np.int64], clients: Clients, held_out: Label | None, seed: Seed
 ) -> Indices:
     """One client a training domain, in their order, or as many for each, which share it iid (Co-Boosting, Table 14).
 
