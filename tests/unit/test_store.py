@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import (
     Artifact,
@@ -24,7 +25,6 @@ from oneshot_fl.store import (
     read_artifact,
     read_work,
     save_tensors,
-    write_atomically,
     write_work,
 )
 
