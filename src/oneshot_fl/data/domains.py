@@ -9,21 +9,21 @@ from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding
 from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Positive
+from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Positive, Side
 
 
 def image_domains(
     *,
-    root: str,
-    domains: list[str] | None,
-    held_out: str | None,
-    cache: str,
-    size: int | None,
-    channels: int,
+    root: PathText,
+    domains: Names | None,
+    held_out: Label | None,
+    cache: PathText,
+    size: Side | None,
+    channels: Channels,
     max_value: Positive | None,
     background: Byte,
-    mean: list[float],
-    std: list[float],
+    mean: Means,
+    std: Deviations,
 ) -> Dataset:
     """The training set is every domain but `held_out`, the test set is the whole of that one.
 
@@ -61,7 +61,7 @@ def image_domains(
     )
 
 
-def _find_domains(folder: Path, domains: list[str] | None) -> dict[str, Tree]:
+def _find_domains(folder: Path, domains: Names | None) -> dict[str, Tree]:
     """The images of every domain, by its classes."""
     trees = {name: tree(folder / name) for name in subfolders(folder) if domains is None or name in map(str, domains)}
     there = [name for name, found in trees.items() if any(found.values())]
@@ -79,7 +79,7 @@ def _find_domains(folder: Path, domains: list[str] | None) -> dict[str, Tree]:
     return {name: trees[name] for name in names}
 
 
-def _all_but(held_out: str | None, names: list[str]) -> list[str]:
+def _all_but(held_out: Label | None, names: list[str]) -> list[str]:
     if str(held_out) not in names:
         given = "has no value" if held_out is None else f"there is no domain {held_out}"
         raise OneshotError(f"data.held_out: {given}; set it to the domain to test on, one of {', '.join(names)}")

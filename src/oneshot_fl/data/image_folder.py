@@ -6,19 +6,19 @@ from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding
 from oneshot_fl.data.images import Tree, labelled, read_images, tree
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Positive
+from oneshot_fl.values import Channels, Deviations, Means, PathText, Positive, Side
 
 
 def image_folder(
     *,
-    root: str,
-    cache: str,
-    size: int | None,
-    channels: int,
+    root: PathText,
+    cache: PathText,
+    size: Side | None,
+    channels: Channels,
     max_value: Positive | None,
     background: Byte,
-    mean: list[float],
-    std: list[float],
+    mean: Means,
+    std: Deviations,
 ) -> Dataset:
     """Read every image below `root` (`read_images`); classes are the sorted names of the folders in `train`.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Count, Positive, Seed
+from oneshot_fl.values import Clients, Count, CountOrZero, Label, Positive, Retries, Seed, Spread
 
 Labels = NDArray[np.int64]
 Indices = list[NDArray[np.int64]]
@@ -50,13 +50,15 @@ class Partition:
         return np.stack([np.bincount(labels[index], minlength=classes) for index in self.indices])
 
 
-def iid(labels: Labels, *, clients: int, seed: int) -> Indices:
+def iid(labels: Labels, *, clients: Clients, seed: Seed) -> Indices:
     """A random split into parts that differ by at most one sample."""
     _check_enough(labels, clients)
     return _sorted(np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients))
 
 
-def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int) -> Indices:
+def dirichlet(
+    labels: Labels, *, clients: Clients, alpha: Positive, min_samples: CountOrZero, retries: Retries, seed: Seed
+) -> Indices:
     """Each class is dealt to the clients by Dir(alpha), with a size cap (NIID-Bench; FedHydra, DENSE).
 
     A client that already holds n/m samples gets nothing more of the following classes. The whole draw is repeated
@@ -80,7 +82,7 @@ def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, r
 
 
 def dirichlet_equal_chunks(
-    labels: Labels, *, clients: Count, alpha: Positive, together: Count, retries: Count, seed: Seed
+    labels: Labels, *, clients: Clients, alpha: Positive, together: Count, retries: Retries, seed: Seed
 ) -> Indices:
     """A Dir(alpha) split that is joined and cut anew into clients of equal size (FedMHO's code, from FedDF's).
 
@@ -110,7 +112,7 @@ def _groups(clients: int, together: int) -> list[range]:
     return [range(first, min(first + together, clients)) for first in range(0, clients, together)]
 
 
-def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: int) -> Indices:
+def dirichlet_class_prior(labels: Labels, *, clients: Clients, alpha: Positive, seed: Seed) -> Indices:
     """Clients of equal size, each with its own class prior drawn from Dir(alpha) (Co-Boosting's code, sigma=0).
 
     Where a class is used up, the priors are renormalised over what is left, so that the draw always ends.
@@ -118,7 +120,7 @@ def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: i
     return lognormal(labels, clients=clients, alpha=alpha, sigma=0.0, seed=seed)
 
 
-def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None, seed: int) -> Indices:
+def lognormal(labels: Labels, *, clients: Clients, sigma: Spread, alpha: Positive | None, seed: Seed) -> Indices:
     """Client sizes from a log-normal law, class priors from Dir(alpha) (Co-Boosting, Table 4).
 
     The clients take turns by lot as in its code: who is not full yet has the same chance of the next sample, however
@@ -136,7 +138,7 @@ def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None
     return _sorted(_deal(labels, _fill(sizes, priors, class_sizes, rng), rng))
 
 
-def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int) -> Indices:
+def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed: Seed) -> Indices:
     """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
 
     Classes are shuffled once and round robin, so that no class has over one holder more than another.
@@ -160,7 +162,7 @@ def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int)
 
 
 def leave_one_domain_out(
-    labels: Labels, *, domains: NDArray[np.int64], clients: int, held_out: str | None, seed: int
+    labels: Labels, *, domains: NDArray[np.int64], clients: Clients, held_out: Label | None, seed: Seed
 ) -> Indices:
     """One client a training domain, in their order, or as many for each, which share it iid (Co-Boosting, Table 14).
 
