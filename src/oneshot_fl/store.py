@@ -15,6 +15,7 @@ import os
 import pickle
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,8 +29,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from oneshot_fl.disk import reason, remove, replace_file, sync, write_file, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.files import reason, remove, replace_file, sync, write_file, writing
 
 TENSORS, MANIFEST = "tensors.safetensors", "manifest.json"
 DESCRIBED = ("phase", "inputs", "context")
@@ -154,6 +155,18 @@ class Store:
     def _writing(self) -> Iterator[None]:
         with writing(f"store={self.root}"):
             yield
+
+
+def open_store(root: Path, context: Mapping[str, Any]) -> Store:
+    """The store at `root`, made if it is not there.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    with writing(f"store={root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    return Store(root, context)
 
 
 def _as_read(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,12 +335,3 @@ def _seal(path: Path, payload: bytes) -> bytes:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part.
-
-    Raises:
-        OneshotError: the disk is full, or the folder cannot be written.
-    """
-    replace_file(path, text.encode())

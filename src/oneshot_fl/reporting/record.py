@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import changed, client_nodes, plain, server_models, server_name
-from oneshot_fl.store import write_atomically
+from oneshot_fl.files import write_atomically
 
 SCHEMA = 1
 TRACE = "run.json"

@@ -17,11 +17,12 @@ from torch import nn
 
 import oneshot_fl
 from oneshot_fl.config.compose import client_nodes, plain, server_models, server_name
+from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.reporting.record import facts, settings
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.store import fingerprint, save_tensors, write_atomically
+from oneshot_fl.store import fingerprint, save_tensors
 
 
 def summarise(

@@ -49,6 +49,11 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def write_atomically(path: Path, text: str) -> None:
+    """`replace_file` with a text."""
+    replace_file(path, text.encode())
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file and wait until it is on the disk."""
     path.write_bytes(content)
