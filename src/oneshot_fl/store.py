@@ -29,8 +29,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from oneshot_fl.disk import reason, remove, replace_file, sync, write_file, writing
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.files import reason, remove, replace_file, sync, write_file, writing
 
 TENSORS, MANIFEST = "tensors.safetensors", "manifest.json"
 DESCRIBED = ("phase", "inputs", "context")

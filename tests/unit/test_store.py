@@ -288,7 +288,7 @@ FULL_FOR_SAFETENSORS = SafetensorError("Error while serializing: I/O error: No s
         ("pathlib.Path.write_bytes", FULL),
         ("oneshot_fl.store.save_file", FULL_FOR_SAFETENSORS),
         ("oneshot_fl.store.save_file", FULL),
-        ("oneshot_fl.files.os.fsync", FULL),
+        ("oneshot_fl.disk.os.fsync", FULL),
         ("oneshot_fl.store.os.replace", FULL),
         ("filelock.FileLock.acquire", OSError(errno.ENOLCK, "No locks available")),
     ],

@@ -53,7 +53,7 @@ class RoundCheckpoint(Callback):
         if self.saved is None:
             return
         module.student.load_state_dict(self.saved["student"])
-        module.source.load_state_dict(self.saved["source"])
+        module.sources.load_state_dict(self.saved["sources"])
         module.ensemble.load_state_dict(self.saved["ensemble"])
         if module.start is not None:
             module.start.load_state_dict(self.saved["start"])
@@ -77,7 +77,7 @@ class RoundCheckpoint(Callback):
             self.file,
             {
                 "student": module.student.state_dict(),
-                "source": module.source.state_dict(),
+                "sources": module.sources.state_dict(),
                 "ensemble": module.ensemble.state_dict(),
                 "start": module.start.state_dict() if module.start is not None else {},
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],

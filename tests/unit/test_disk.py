@@ -3,14 +3,14 @@ import os
 
 import pytest
 
+from oneshot_fl.disk import remove, write_atomically
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.files import remove, write_atomically
 from oneshot_fl.store import write_work
 
 
 @pytest.mark.parametrize("write", [write_work, lambda path, _: write_atomically(path, "new")])
 @pytest.mark.parametrize(
-    "where", ["pathlib.Path.write_bytes", "oneshot_fl.files.os.fsync", "oneshot_fl.files.os.replace"]
+    "where", ["pathlib.Path.write_bytes", "oneshot_fl.disk.os.fsync", "oneshot_fl.disk.os.replace"]
 )
 def test_a_full_disk_leaves_the_old_file(tmp_path, where, write):
     path = tmp_path / "kept"

@@ -49,11 +49,6 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """`replace_file` with a text."""
-    replace_file(path, text.encode())
-
-
 def write_file(path: Path, content: bytes) -> None:
     """Write a file and wait until it is on the disk."""
     path.write_bytes(content)
@@ -75,3 +70,12 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the new one, never a part.
+
+    Raises:
+        OneshotError: the disk is full, or the folder cannot be written.
+    """
+    replace_file(path, text.encode())
