@@ -84,3 +84,14 @@ def test_only_what_is_near_its_classs_mean_enters():
     assert entry.x.flatten().tolist() == [1.0, 2.0, 3.0, 7.0]
     assert entry.y.tolist() == [0, 0, 0, 1]
     assert torch.equal(entry.kept.flatten(), entry.x.flatten())
+
+
+def test_what_is_restored_is_as_it_was():
+    values = torch.arange(10.0)
+    entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1))
+    before, after = (Pool(rounds=1, refill=False, nearest=0.5) for _ in range(2))
+    before.add(entry)
+    after.restore(before.entries, added=before.added)
+    assert [len(entry.y) for entry in after.entries] == [5]
+    assert torch.equal(after.entries[0].x, before.entries[0].x)
+    assert (after.added, after.closed) == (1, True)
