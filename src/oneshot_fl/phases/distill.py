@@ -32,7 +32,7 @@ from oneshot_fl.parts.slots import Loop, Source, WarmUp
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.values import Count, CountOrZero, Seed
+from oneshot_fl.values import BatchSize, Count, CountOrZero, Images, Seed
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Distillation:
 
     rounds: CountOrZero
     """T_g"""
-    batch_size: Count
+    batch_size: BatchSize
     bank: Mode
     """How the m clients run."""
     clients_at_once: Count | None
-    images: Count
+    images: Images
     """Synthetic images kept with the result."""
     seed: Seed
 
