@@ -20,8 +20,8 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.files import write_atomically
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from oneshot_fl.files import write_atomically
+from oneshot_fl.disk import write_atomically
 
 TRACE = "run.json"
 ERROR = "error.txt"

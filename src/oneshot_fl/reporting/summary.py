@@ -16,11 +16,12 @@ from rich.table import Table
 from torch import nn
 
 import oneshot_fl
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.files import write_atomically
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
+from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.store import save_tensors
 
@@ -53,6 +54,7 @@ def summarise(
             "disjoint": result.partition.disjoint,
         },
         "data_sha256": data.fingerprint,
+        "data_spec": {**described(data.data.spec), "class_names": list(data.data.class_names)},
         "proxy": _proxy(experiment, data),
         "clients": _clients(result),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
