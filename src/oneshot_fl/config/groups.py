@@ -122,7 +122,7 @@ ARCHITECTURES: dict[str, Any] = {
     "of": LOOKUP,
 }
 """A choice of `model` or `cvae` that stands for several architectures."""
-SERVER = frozenset({"server", "optimizer"})
+SERVER = frozenset({"server", "optimizer", "spec"})
 """What a slot of a method may be handed besides its settings."""
 SLOTS: dict[str, bool] = {"init": True, "ensemble": False, "perturb": False, "pool": True, "source": True}
 """The slots that hold one part each, and whether a method that makes images must fill them."""

@@ -116,7 +116,9 @@ def test_eq_10_goes_epsilon_along_the_unit_gradient_in_pixels():
     # u^T A = u0 x0 + 2 u1 x1: the gradient is (u0, 2 u1); std = 1/2 makes one pixel two units of the input
     spec = DataSpec(1, 1, 2, (0.5,), (0.5,))
     x = torch.zeros(1, 1, 1, 2)
-    moved = Perturbation(server_of(spec=spec), epsilon=0.1, direction="gradient")(x, _linear_teacher, torch_generator(4))
+    moved = Perturbation(server_of(spec=spec), epsilon=0.1, direction="gradient")(
+        x, _linear_teacher, torch_generator(4)
+    )
     gradient = _draws()[0] * torch.tensor([1.0, 2.0])
     assert_close(moved.flatten(), 2 * 0.1 * gradient / gradient.norm())
 

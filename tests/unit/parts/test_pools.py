@@ -100,6 +100,9 @@ def test_the_same_images_can_be_kept_with_other_answers():
 
     other = pool.with_answers(answer, 2)
     assert asked == [2, 1, 2, 1]  # batch by batch, a round after the other
-    assert [entry.answers.flatten().tolist() for entry in other.entries] == [[11.0] * 3, [9.0] * 3]  # as models see them
+    assert [entry.answers.flatten().tolist() for entry in other.entries] == [
+        [11.0] * 3,
+        [9.0] * 3,
+    ]  # as models see them
     assert [entry.answers.flatten().tolist() for entry in pool.entries] == [[0.0] * 3] * 2
     assert [torch.equal(one.x, two.x) for one, two in zip(other.entries, pool.entries, strict=True)] == [True, True]
