@@ -41,7 +41,7 @@ type: $(READY)  ## Types
 	$(RUN) -m mypy
 
 docs: $(READY)  ## The documentation in site/; a warning is an error
-	$(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff check --fix .
