@@ -15,7 +15,7 @@ from mkdocs.structure.files import File
 from docgen.cards import card_pages
 from docgen.schema import schema_pages
 from docgen.settings import settings_pages
-from docgen.signatures import signature_pages
+from docgen.signatures import anchors, signature_pages
 
 ROOT = Path(__file__).parents[1]
 EQUATION = re.compile(
@@ -25,10 +25,11 @@ EQUATION = re.compile(
 
 def pages(root: Path) -> dict[str, str]:
     """Every generated page: its path in the site's sources -> Markdown."""
+    package = root / "src" / "oneshot_fl"
     return {
-        **settings_pages(root / "conf"),
-        **signature_pages(root / "src" / "oneshot_fl"),
-        **card_pages(root / "src" / "oneshot_fl" / "methods", root / "docs" / "equations"),
+        **settings_pages(root / "conf", anchors(package)),
+        **signature_pages(package),
+        **card_pages(package / "methods", root / "docs" / "equations"),
         **schema_pages(root / "docs" / "reference" / "summary.schema.json"),
     }
 

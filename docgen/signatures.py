@@ -29,6 +29,16 @@ def signature_pages(package: Path) -> dict[str, str]:
     }
 
 
+def anchors(package: Path) -> dict[str, str]:
+    """Where each public function and class is described: dotted name -> page and anchor, from the site's root."""
+    found = {}
+    for page, (_, globs) in SECTIONS.items():
+        for module in (path for glob in globs for path in package.glob(glob)):
+            names = [f"{name_of(package, module)}.{node.name}" for node in public_nodes(ast.parse(module.read_text()))]
+            found |= {name: f"code/{page}.md#{name}" for name in names}
+    return found
+
+
 def section_page(package: Path, title: str, modules: list[Path]) -> str:
     """All modules of a section."""
     parts = [line for module in modules for line in module_section(module, name_of(package, module))]
