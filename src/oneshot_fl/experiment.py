@@ -1,0 +1,60 @@
+"""What a configuration becomes at the door: one typed, frozen object that everything downstairs works on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.slots import Ensemble, Method, UploadStep
+from oneshot_fl.phases.clients.train import ClientPlan
+from oneshot_fl.phases.distill import Distillation
+from oneshot_fl.phases.fidelity import FidelityReference
+from oneshot_fl.phases.global_model import StudentPlan
+from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.stratify import Stratification
+from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.recipe import Recipe
+from oneshot_fl.tracking.loggers import Logger
+from oneshot_fl.values import Count
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is tested besides clients and server."""
+
+    batch_size: Count
+    ensembles: Mapping[str, Recipe[Ensemble]]
+    fidelity: FidelityReference | None
+    """What synthetic images are measured by; None: they are not."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run before it begins, in the order of the data flow."""
+
+    data: DataPlan
+    partition: PartitionPlan
+    proxy: ProxyPlan
+    clients: tuple[ClientPlan, ...]
+    attack: Recipe[UploadStep] | None
+    gate: Recipe[UploadStep] | None
+    generator: Recipe[ConvGenerator]
+    stratification: Stratification
+    method: Method
+    student: StudentPlan
+    distillation: Distillation
+    evaluation: Evaluation
+    communication_rounds: Count
+    store: Path
+    trainer: TrainerSettings
+    loggers: tuple[Callable[[Path], Logger], ...]
+    record: Mapping[str, Any]
+    """What the run is, for reports and comparisons: built-in types (`config.record`)."""
+    config: Mapping[str, Any]
+    """The whole configuration with every value resolved, for the run's folder."""
+
+    @property
+    def upload_steps(self) -> list[Recipe[UploadStep]]:
+        """What happens to the uploads before the server works on them."""
+        return [step for step in (self.attack, self.gate) if step is not None]
