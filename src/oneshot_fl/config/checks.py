@@ -17,6 +17,9 @@ from oneshot_fl.config.rules import check_group, has_no_value, shown
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 
+OF_OTHERS = ("experiment", "protocol", "local")
+"""Groups whose files set keys of the others."""
+
 
 def check(cfg: DictConfig) -> None:
     """Everything that can be known to be wrong before data are read.
@@ -82,6 +85,10 @@ def _groups() -> Iterable[str]:
 
 def _check_unknown(settings: dict[Any, Any]) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are held against that."""
+    if stray := [name for name in OF_OTHERS if name in settings]:
+        raise OneshotError(
+            f"{stray[0]}: has no keys, its choices set those of other groups; choose one, {stray[0]}=NAME"
+        )
     known = _all_keys()
     for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
         node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings
@@ -278,6 +285,7 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
             options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
         else:
             options += [f"{other}/..." for other in folders]
+    options = [option for option in options if not option.startswith("_")]
     return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
 
 
@@ -292,7 +300,7 @@ def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
     files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
     for folder, path in files:
         package = ".".join(path.relative_to(folder).parts[:-1])
-        if package.startswith("experiment"):  # they set keys of the others
+        if package.startswith(OF_OTHERS):
             continue
         own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
