@@ -3,6 +3,7 @@ import torch
 
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import server_of
 
 
 def _entry(value: float, count: int = 4) -> Entry:
@@ -89,7 +90,7 @@ def test_only_what_is_near_its_classs_mean_enters():
 def test_what_is_restored_is_as_it_was():
     values = torch.arange(10.0)
     entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1))
-    before, after = (Pool(rounds=1, refill=False, nearest=0.5) for _ in range(2))
+    before, after = (Pool(server_of(), rounds=1, refill=False, nearest=0.5) for _ in range(2))
     before.add(entry)
     after.restore(before.entries, added=before.added)
     assert [len(entry.y) for entry in after.entries] == [5]
