@@ -31,7 +31,7 @@ from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.store import Artifact, read_work, write_work
 from oneshot_fl.tracking.progress import Task
-from oneshot_fl.values import Count, Positive, Seed
+from oneshot_fl.values import BatchSize, Count, Positive, Seed
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Stratification:
 
     steps: Count
     """T_G"""
-    batch_size: Count
+    batch_size: BatchSize
     classes_at_once: Count | Literal["auto"]
     min_loss: Positive
     """Lower bound of min L in Eq. 2."""
