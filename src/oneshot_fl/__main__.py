@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the i
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -15,8 +16,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from oneshot_fl.config import experiment_of
 from oneshot_fl.config.checks import explain
 from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder, last_line
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
@@ -51,7 +54,7 @@ def _hydra_main(cfg: DictConfig) -> float | None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
     try:
-        return job(cfg, folder)["server"]["accuracy_last"]
+        return job(partial(experiment_of, cfg), choices(cfg), folder)["server"]["accuracy_last"]
     except OneshotError as error:
         _complain(str(error))
         if single:

@@ -149,7 +149,7 @@ def _require(available: int, samples: int) -> None:
 def _train(reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
     everything = torch.arange(len(data.train_labels))
     within = replace(context, log=context.log.within("fidelity/"))
-    plan = ClientPlan(reference.architecture, reference.training, Classifier())
+    plan = ClientPlan(reference.architecture, reference.training, Classifier(), "evaluate.fidelity.optimizer.lr")
     (extractor,) = train_clients(data, [everything], [plan], context=within, task="feature extractor")
     return extractor
 
