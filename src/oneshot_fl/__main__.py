@@ -17,14 +17,17 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.config.checks import explain
 from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.explain import explain
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder, last_line
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
 from oneshot_fl.process import keep_freed_memory, share_the_cores
 from oneshot_fl.reporting.record import ERROR
+
+OF_JOBS: list[Exception] = []
+"""What jobs raised; whatever else arrives in `main` is about composing their configuration."""
 
 
 def main() -> None:
@@ -36,10 +39,10 @@ def main() -> None:
         _hydra_main()
     except OneshotError:
         sys.exit(2)  # the line was printed when it happened
-    except (HydraException, OmegaConfBaseException) as error:
-        _complain(explain(error))
-        sys.exit(2)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
+            _complain(explain(error, sys.argv[1:]))
+            sys.exit(2)
         if SweepFolder.folder is None:
             raise
         sys.exit(1)  # every job's traceback lies in its folder
@@ -61,6 +64,7 @@ def _hydra_main(cfg: DictConfig) -> float | None:
             sys.exit(2)
         raise  # the other jobs of a sweep go on
     except Exception as error:
+        OF_JOBS.append(error)
         if not single:
             _complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise

@@ -15,8 +15,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.checks import check, explain
+from oneshot_fl.config.checks import check
 from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 from tests.fuzz.wrong_lines import Case
@@ -37,7 +38,11 @@ class Verdict(NamedTuple):
 def judge(case: Case) -> Verdict:
     """Compose and check one line."""
     try:
-        check(_composed(case))
+        cfg = _composed(case)
+    except Exception as error:
+        return _spoken(explain(error, case.line))
+    try:
+        check(cfg)
     except OneshotError as error:
         return _spoken(str(error))
     except (HydraException, OmegaConfBaseException) as error:

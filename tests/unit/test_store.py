@@ -13,7 +13,6 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import (
     Artifact,

@@ -235,6 +235,5 @@ class _LocalClient:
         plan = self.plan
         rate = plan.training.optimizer.settings.get("lr")
         return OneshotError(
-            f"client {self.number} ({plan.architecture.name}): training diverged, {how}; lower "
-            f"{plan.rate_key}={rate}"
+            f"client {self.number} ({plan.architecture.name}): training diverged, {how}; lower {plan.rate_key}={rate}"
         )
