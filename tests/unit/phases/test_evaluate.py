@@ -4,7 +4,8 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LogitAverage, SizeWeighted
-from oneshot_fl.phases.evaluate import evaluate, tested_ensembles
+from oneshot_fl.phases.evaluate import evaluate
+from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
 from tests.conftest import recipe_of, server_of
 
 
@@ -24,10 +25,10 @@ ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggreg
 
 def test_rows_are_tested_as_far_as_the_server_has_what_they_need(fixed_logits):
     models = [fixed_logits([1.0, 0.0, 0.0]), fixed_logits([0.0, 1.0, 0.0])]
-    assert tested_ensembles(ROWS, None, server_of(), {}) == {}
-    assert set(tested_ensembles(ROWS, None, server_of(models), {})) == {"uniform"}
+    assert ensembles_to_test(ROWS, None, server_of(), {}) == {}
+    assert set(ensembles_to_test(ROWS, None, server_of(models), {})) == {"uniform"}
     guided = server_of(models, guidance=torch.ones(3, 2))
-    assert set(tested_ensembles(ROWS, None, guided, {})) == {"uniform", "guided"}
+    assert set(ensembles_to_test(ROWS, None, guided, {})) == {"uniform", "guided"}
 
 
 def test_the_methods_own_ensemble_is_tested_as_it_learned(fixed_logits):
@@ -35,7 +36,7 @@ def test_the_methods_own_ensemble_is_tested_as_it_learned(fixed_logits):
     settings = {"step": 0.1, "decay": 1.0, "per": "round", "include_newest": True, "normalise": True}
     own = recipe_of(BoostedWeights, name="boosted", **settings)
     learned = {"weights": torch.tensor([0.1, 0.9]), "rate": torch.tensor(0.1)}
-    found = tested_ensembles({"sized": recipe_of(SizeWeighted)}, own, server, learned)
+    found = ensembles_to_test({"sized": recipe_of(SizeWeighted)}, own, server, learned)
     assert found["sized"].weights.tolist() == [0.25, 0.75]
     assert found["boosted"].weights.tolist() == learned["weights"].tolist()
-    assert tested_ensembles({}, own, server, {})["boosted"].weights.tolist() == [0.5, 0.5]
+    assert ensembles_to_test({}, own, server, {})["boosted"].weights.tolist() == [0.5, 0.5]

@@ -87,7 +87,7 @@ def data():
 def _reference(*, build=cnn2, samples=30, lr=0.01, **options) -> FidelityReference:
     training = Training(epochs=8, batch_size=16, optimizer=recipe_of(torch.optim.Adam, lr=lr), seed=0)
     settings = options or {"norm": True}
-    return FidelityReference(Architecture(recipe_of(build, **settings, name="cnn2")), training, samples)
+    return FidelityReference(Architecture(recipe_of(build, name="cnn2", **settings)), training, samples)
 
 
 def _measure(data, context, images, labels, **options):
