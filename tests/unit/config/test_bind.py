@@ -76,7 +76,7 @@ def test_a_students_optimiser_is_its_methods_or_the_one_that_all_share():
 def test_a_store_may_be_relative_and_is_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert _bound("store=here").store == tmp_path / "here"
-    assert _bound("store=~/there").store == Path.home() / "there"
+    assert _bound("store='~/there'").store == Path.home() / "there"
 
 
 @pytest.mark.parametrize("overrides", [["evaluate=default"], ["evaluate=fidelity", "method=fedavg"]])

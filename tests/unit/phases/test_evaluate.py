@@ -20,7 +20,8 @@ def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
     assert result.server == 0.2
 
 
-ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggregation)}
+AS_PUBLISHED = {"scale": 1.0, "in_model": True, "space": "logits"}
+ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggregation, **AS_PUBLISHED)}
 
 
 def test_rows_are_tested_as_far_as_the_server_has_what_they_need(fixed_logits):
