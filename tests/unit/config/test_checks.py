@@ -5,7 +5,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check, explain
-from oneshot_fl.config.compose import architecture, client_models, client_nodes, kinds, server_models, server_name
+from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
+from oneshot_fl.config.compose import architecture
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 

@@ -87,6 +87,17 @@ def test_only_what_is_near_its_classs_mean_enters():
     assert torch.equal(entry.answers.flatten(), entry.x.flatten())
 
 
+def test_what_is_restored_is_as_it_was():
+    values = torch.arange(10.0)
+    entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1))
+    before, after = (Pool(server_of(), rounds=1, refill=False, nearest=0.5) for _ in range(2))
+    before.add(entry)
+    after.restore(before.entries, added=before.added)
+    assert [len(entry.y) for entry in after.entries] == [5]
+    assert torch.equal(after.entries[0].x, before.entries[0].x)
+    assert (after.added, after.closed) == (1, True)
+
+
 def test_the_same_images_can_be_kept_with_other_answers():
     pool = Pool(server_of(), rounds=None, uint8=True)
     for value in (255, 0):
