@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from oneshot_fl.pipeline import run
 from tests.conftest import clients_of
-from tests.contract.test_slots import METHODS
+from tests.contract.choices import OURS as METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}
 
