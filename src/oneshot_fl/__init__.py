@@ -5,13 +5,15 @@ The public face: `run` an experiment, `load` the global model that it left, read
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
     from torch import nn
 
-__version__ = "0.2.0"
 __all__ = ["Result", "__version__", "load", "results", "run"]
 
 
@@ -46,8 +48,10 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from oneshot_fl.config import experiment_of
     from oneshot_fl.config.checks import explain
     from oneshot_fl.config.compose import composed
+    from oneshot_fl.config.record import choices
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.job import job
 
@@ -56,7 +60,7 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
         cfg = composed(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise OneshotError(explain(error)) from error
-    return Result(job(cfg, place), place)
+    return Result(job(partial(experiment_of, cfg), choices(cfg), place), place)
 
 
 def load(folder: str | Path) -> "nn.Module":

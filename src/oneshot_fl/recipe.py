@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
-from oneshot_fl import code
+from oneshot_fl.code import digest, module_of
 
 T = TypeVar("T")
 
@@ -65,4 +65,4 @@ def _collect(node: Any, found: dict[str, None]) -> None:
 
 def digest_of(phase: str, inputs: Any) -> str:
     """A digest of the code that a phase's result depends on: its own module's, and that of every `_target_` inside."""
-    return code.digest([phase, *map(code.module_of, targets(inputs))])
+    return digest([phase, *map(module_of, targets(inputs))])

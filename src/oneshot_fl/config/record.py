@@ -5,14 +5,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oneshot_fl import code
+from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
 from oneshot_fl.config.compose import changed, overrides, plain
 from oneshot_fl.recipe import digest_of
 
 SCHEMA = 1
 NOT_COMPARED = (
-    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget"),
+    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
     *("data.cache", "data.download", "distill.images", "evaluate"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by the numbers it sets).
@@ -36,7 +36,7 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         "changed": changed(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
         "settings": {**compared(config, cfg.seed), "models": models},
-        "code": {"digest": digest_of("oneshot_fl.pipeline", config), "commit": code.commit()},
+        "code": {"digest": digest_of("oneshot_fl.pipeline", config), "commit": commit()},
     }
 
 

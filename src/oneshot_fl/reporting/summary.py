@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-import oneshot_fl
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.classifiers import upload_bytes
@@ -24,6 +23,7 @@ from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.store import save_tensors
+from oneshot_fl.version import __version__
 
 
 def summarise(
@@ -73,7 +73,7 @@ def summarise(
         "peak_memory_bytes": peak_memory_bytes(),
         "threads": torch.get_num_threads(),
         "versions": {
-            "oneshot_fl": oneshot_fl.__version__,
+            "oneshot_fl": __version__,
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
