@@ -1,81 +1,89 @@
 """Runs without running: what `read_runs` would make of a summary."""
 
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 
+from oneshot_fl.config.compose import client_nodes, plain, server_name
+from oneshot_fl.experiment import compared
+from oneshot_fl.reporting.tables.papers.published import PAPERS, of_study
 from oneshot_fl.reporting.tables.runs import Run
+from tests.conftest import compose_config
 
-SETTINGS: dict[str, Any] = {
-    "proxy": {"name": "noise", "samples": 10000},
-    "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.1, "min_samples": 10},
-    "model": {"name": "cnn2"},
-    "generator": {"name": "conv", "width": 64},
-    "clients": {"epochs": 200, "batch_size": 128, "optimizer": {"lr": 0.01}, "augmentation": "none", "sam": None},
-    "stratify": {"steps": 30},
-    "distill": {"rounds": 200, "generator_steps": 30, "batch_size": 128},
-    "method": {"source": None},
-    "trainer": {"precision": "32-true"},
-    "communication_rounds": 1,
-}
+Make = Callable[..., Run]
+PROXY_SOURCE = {"_target_": "oneshot_fl.parts.sources.ProxySource"}
+
+
+@cache
+def _composed(*overrides: str) -> DictConfig:
+    return compose_config(*overrides)
+
+
+def record(cfg: DictConfig) -> dict[str, Any]:
+    """What a run's record tells of a configuration."""
+    return {
+        "method": cfg.method.name,
+        "data": cfg.data.name,
+        "budget": cfg.budget.name,
+        "study": cfg.study,
+        "models": {"clients": [node.name for node in client_nodes(cfg)], "server": server_name(cfg)},
+        "settings": deepcopy(compared(plain(cfg))),
+    }
 
 
 @pytest.fixture
-def make_run():
-    """A function from what differs to a run: FedHydra's protocol on MNIST, one accuracy on the server."""
+def make_run() -> Make:
+    """A function from what differs to a run: FedHydra's protocol on MNIST, Dir(0.1), one accuracy on the server."""
 
-    def make(accuracy: float | None = 0.6, *, settings: dict[str, Any] | None = None, **changes: Any) -> Run:
+    def make(
+        accuracy: float | None = 0.6, *, study: str = "", method: str = "fedhydra", data: str = "mnist", **changes: Any
+    ) -> Run:
         summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
+        models = [] if data in ("mnist", "fashion_mnist", "svhn", "cifar10") else ["model=cnn2"]
+        cfg = _composed("experiment=fedhydra/table1", "partition.alpha=0.1", f"data={data}", f"method={method}", *models)
         facts = {
-            "method": "fedhydra",
+            **record(cfg),
             "changed": {},
-            "data": "mnist",
-            "budget": "paper",
-            "study": "fedhydra",
+            "study": study or method,
             "seed": 0,
-            "models": {"clients": ["cnn2"] * 5, "server": "cnn2"},
-            "settings": _merged(SETTINGS, settings or {}),
             "status": "done" if summary else "failed",
-        } | changes
-        return Run(**facts, summary=summary)
+            "complete": True,
+        }
+        settings = _merged(facts["settings"], changes.pop("settings", {}))
+        return Run(**{**facts, "settings": settings, **changes}, summary=summary)
 
     return make
 
 
-RATES = {"mnist": (0.005, 0.05), "svhn": (0.005, 0.001), "emnist": (0.001, 0.003)}
-EPOCHS = {"mnist": (30, 10), "svhn": (40, 20), "emnist": (50, 30)}
-GLOBAL = {"mnist": 0.00001, "svhn": 0.00005, "emnist": 0.00005}
-SMALL = {"mnist": "cvae_mlp", "svhn": "cvae_conv3", "emnist": "cvae_conv2"}
-HALF = {"classifier": 1, "cvae": 1}
+@pytest.fixture
+def make_paper_run() -> Make:
+    """A function from a table, a method, a data set and what differs to a run of that table's own command."""
+
+    def make(study: str, method: str, data: str, accuracy: float | None = 0.6, **changes: Any) -> Run:
+        paper = PAPERS[study.split("/")[0]]
+        overrides = changes.pop("overrides", ())
+        cfg = _composed(f"experiment={study}", *paper.overrides, f"data={data}", f"method={method}", *overrides)
+        summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
+        facts = {**record(cfg), "changed": {}, "seed": 0, "status": "done" if summary else "failed", "complete": True}
+        settings = _merged(facts["settings"], changes.pop("settings", {}))
+        assert of_study(study)
+        return Run(**{**facts, "settings": settings, **changes}, summary=summary)
+
+    return make
 
 
 @pytest.fixture
-def make_fedmho_run(make_run):
+def make_fedmho_run(make_paper_run: Make) -> Make:
     """A function from method and data set to a run under FedMHO's protocol (Table 3), Dir(0.1), 10 clients."""
 
     def make(method: str, accuracy: float | None = 0.6, *, data: str = "mnist", rounds: int = 0, **changes: Any) -> Run:
-        decodes = method.startswith("fedmho")
-        large, small = ("cvae_large", SMALL[data]) if method == "fedcvae_fedmho" else ("vgg9", "fedmho_cnn")
-        clients = [large] * 5 + [SMALL[data] if decodes else small] * 5
-        server = "vgg9+fedmho_cnn" if method in ("fedavg", "feddf") else "vgg9"
-        own = EPOCHS[data][1] if decodes or method == "fedcvae_fedmho" else {"feddf": 38}.get(method, 200)
-        settings = {
-            "partition": {"clients": 10},
-            "clients": {
-                "batch_size": 64,
-                "optimizer": {"_target_": "torch.optim.SGD", "lr": RATES[data][0]},
-                "kinds": ["cvae"] if method == "fedcvae_fedmho" else HALF if decodes else None,
-                "cvae": {"batch_size": 64, "epochs": EPOCHS[data][0], "optimizer": {"lr": RATES[data][1]}},
-            },
-            "distill": {"batch_size": 64, "rounds": rounds or own},
-            "method": {
-                "source": {"_target_": "oneshot_fl.parts.sources.ProxySource"} if method == "feddf" else None,
-                "student_optimizer": {"lr": 0.0002 if (method, data) == ("fedcvae_fedmho", "svhn") else GLOBAL[data]},
-            },
-        }
-        facts = {"study": "fedmho/table4", "budget": "fedmho", "models": {"clients": clients, "server": server}}
-        settings = _merged(settings, changes.pop("settings", {}))
-        return make_run(accuracy, method=method, data=data, settings=settings, **facts | changes)
+        settings = _merged({"distill": {"rounds": rounds}} if rounds else {}, changes.pop("settings", {}))
+        overrides = ("partition.alpha=0.1",)
+        return make_paper_run("fedmho/table4", method, data, accuracy, overrides=overrides, settings=settings, **changes)
 
     return make
 
@@ -102,6 +110,9 @@ def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     both = {
-        key: _merged(first.get(key) or {}, value) if isinstance(value, dict) else value for key, value in second.items()
+        key: _merged(own if isinstance(own := first.get(key), dict) else {}, value)
+        if isinstance(value, dict)
+        else value
+        for key, value in second.items()
     }
     return {**first, **both}

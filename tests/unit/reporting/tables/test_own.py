@@ -1,11 +1,11 @@
 import pytest
 
-from oneshot_fl.reporting.tables.own import by_protocol, describe, protocol_sheet
+from oneshot_fl.reporting.tables.own import comparable, describe, own_sheets
 
 
 def _sheet(runs, **options):
-    (group,) = by_protocol(runs)
-    return protocol_sheet(group, **{"which": "last", "against": "fedavg"} | options)
+    (sheet,) = own_sheets(runs, **{"which": "last", "against": "fedavg"} | options)
+    return sheet
 
 
 def _rows(sheet):
@@ -58,13 +58,13 @@ def test_failed_and_unfinished_seeds_are_told(make_run):
     ],
 )
 def test_protocols_are_never_mixed(make_run, other):
-    assert len(by_protocol([make_run(), make_run(**other)])) == 2
+    assert len(comparable([make_run(), make_run(**other)])) == 2
 
 
 def test_other_content_under_the_same_name_is_another_protocol(make_run):
     first, second = make_run(), make_run(seed=1)
     second.summary["protocol"] = "other"
-    assert len(by_protocol([first, second])) == 2
+    assert len(comparable([first, second])) == 2
 
 
 def test_what_was_changed_in_a_method_names_its_row(make_run):

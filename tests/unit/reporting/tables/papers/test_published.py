@@ -1,14 +1,7 @@
 import pytest
 
-from oneshot_fl.reporting.tables.papers.published import (
-    compares_models,
-    deviations,
-    fits,
-    measured,
-    of_study,
-    own_deviations,
-    published,
-)
+from oneshot_fl.reporting.tables.papers.matching import deviations, fits
+from oneshot_fl.reporting.tables.papers.published import compares_models, measured, of_study, published
 
 
 def _cell(study="fedhydra/table1", **wanted):
