@@ -64,11 +64,24 @@ def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
             seconds=time.perf_counter() - begun,
         )
         write_results(folder, cfg, summary, results[-1].server.model)
-        figures = draw_all(folder, results[-1])
+        figures = _draw(folder, results[-1])
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
+
+
+def _draw(folder: Path, result: RunResult) -> dict[str, Path]:
+    data, server = result.data, result.server
+    return draw_all(
+        folder,
+        counts=result.partition.class_counts(data.train_labels.cpu().numpy(), data.spec.classes),
+        class_names=data.class_names,
+        guidance=result.guidance.U if result.guidance else None,
+        history=server.history,
+        ensembles=result.accuracies.ensembles,
+        synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
+    )
 
 
 def _proxy_facts(cfg: DictConfig, given: RunData) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
 from typing import Any
 
 import pytest
@@ -10,17 +9,10 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import client_nodes, plain, server_name
 from oneshot_fl.experiment import compared
-from oneshot_fl.reporting.tables.papers.published import PAPERS, of_study
+from oneshot_fl.reporting.tables.papers.expected import composition
 from oneshot_fl.reporting.tables.runs import Run
-from tests.conftest import compose_config
 
 Make = Callable[..., Run]
-PROXY_SOURCE = {"_target_": "oneshot_fl.parts.sources.ProxySource"}
-
-
-@cache
-def _composed(*overrides: str) -> DictConfig:
-    return compose_config(*overrides)
 
 
 def record(cfg: DictConfig) -> dict[str, Any]:
@@ -39,22 +31,10 @@ def record(cfg: DictConfig) -> dict[str, Any]:
 def make_run() -> Make:
     """A function from what differs to a run: FedHydra's protocol on MNIST, Dir(0.1), one accuracy on the server."""
 
-    def make(
-        accuracy: float | None = 0.6, *, study: str = "", method: str = "fedhydra", data: str = "mnist", **changes: Any
-    ) -> Run:
-        summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
-        models = [] if data in ("mnist", "fashion_mnist", "svhn", "cifar10") else ["model=cnn2"]
-        cfg = _composed("experiment=fedhydra/table1", "partition.alpha=0.1", f"data={data}", f"method={method}", *models)
-        facts = {
-            **record(cfg),
-            "changed": {},
-            "study": study or method,
-            "seed": 0,
-            "status": "done" if summary else "failed",
-            "complete": True,
-        }
-        settings = _merged(facts["settings"], changes.pop("settings", {}))
-        return Run(**{**facts, "settings": settings, **changes}, summary=summary)
+    def make(accuracy: float | None = 0.6, *, method: str = "fedhydra", data: str = "mnist", **changes: Any) -> Run:
+        own = {"study": method, **changes}
+        own["settings"] = merged({"partition": {"alpha": 0.1}}, changes.get("settings", {}))
+        return _run(composition("fedhydra/table1", data, method), accuracy, **own)
 
     return make
 
@@ -63,29 +43,31 @@ def make_run() -> Make:
 def make_paper_run() -> Make:
     """A function from a table, a method, a data set and what differs to a run of that table's own command."""
 
-    def make(study: str, method: str, data: str, accuracy: float | None = 0.6, **changes: Any) -> Run:
-        paper = PAPERS[study.split("/")[0]]
-        overrides = changes.pop("overrides", ())
-        cfg = _composed(f"experiment={study}", *paper.overrides, f"data={data}", f"method={method}", *overrides)
-        summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
-        facts = {**record(cfg), "changed": {}, "seed": 0, "status": "done" if summary else "failed", "complete": True}
-        settings = _merged(facts["settings"], changes.pop("settings", {}))
-        assert of_study(study)
-        return Run(**{**facts, "settings": settings, **changes}, summary=summary)
+    def make(table: str, method: str, data: str, accuracy: float | None = 0.6, **changes: Any) -> Run:
+        return _run(composition(table, data, method), accuracy, **changes)
 
     return make
 
 
 @pytest.fixture
-def make_fedmho_run(make_paper_run: Make) -> Make:
+def make_fedmho_run() -> Make:
     """A function from method and data set to a run under FedMHO's protocol (Table 3), Dir(0.1), 10 clients."""
 
     def make(method: str, accuracy: float | None = 0.6, *, data: str = "mnist", rounds: int = 0, **changes: Any) -> Run:
-        settings = _merged({"distill": {"rounds": rounds}} if rounds else {}, changes.pop("settings", {}))
-        overrides = ("partition.alpha=0.1",)
-        return make_paper_run("fedmho/table4", method, data, accuracy, overrides=overrides, settings=settings, **changes)
+        table = merged({"partition": {"alpha": 0.1}}, {"distill": {"rounds": rounds}} if rounds else {})
+        settings = merged(table, changes.pop("settings", {}))
+        return _run(composition("fedmho/table4", data, method), accuracy, settings=settings, **changes)
 
     return make
+
+
+def _run(cfg: DictConfig, accuracy: float | None, **changes: Any) -> Run:
+    facts = record(cfg)
+    settings = merged(facts["settings"], changes.pop("settings", {}))
+    summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
+    status = "done" if summary else "failed"
+    known = {**facts, "changed": {}, "seed": 0, "status": status, "complete": True, "settings": settings, **changes}
+    return Run(**known, summary=summary)
 
 
 def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
@@ -108,11 +90,10 @@ def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with others laid over them."""
     both = {
-        key: _merged(own if isinstance(own := first.get(key), dict) else {}, value)
-        if isinstance(value, dict)
-        else value
+        key: merged(own if isinstance(own := first.get(key), dict) else {}, value) if isinstance(value, dict) else value
         for key, value in second.items()
     }
     return {**first, **both}

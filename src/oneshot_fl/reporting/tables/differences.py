@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +19,27 @@ def flat(settings: Settings, prefix: str = "") -> Settings:
     return found
 
 
+def at(settings: Settings, key: str, default: Any = None) -> Any:
+    """The value of a dotted key of nested settings."""
+    node: Any = settings
+    for part in key.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+def aligned(first: Settings, second: Settings) -> list[str]:
+    """The keys of two flat settings; where one has a value and the other a group, the value's key alone."""
+    values = first.keys() | second.keys()
+    return list(dict.fromkeys(_outermost(key, values) for key in (*first, *second)))
+
+
+def _outermost(key: str, values: Collection[str]) -> str:
+    parts = key.split(".")
+    return next(own for n in range(1, len(parts) + 1) if (own := ".".join(parts[:n])) in values)
+
+
 def same(first: Any, second: Any) -> bool:
     """Whether two values are one and the same setting; numbers agree to nine digits."""
     if isinstance(first, float) and isinstance(second, float | int):
@@ -33,10 +54,11 @@ def below(key: str, prefixes: Iterable[str]) -> bool:
 
 def distinguishing(several: Sequence[Settings]) -> list[str]:
     """For each of several nested settings the keys and values in which it is unlike the others, as one text each."""
-    all_flat = [flat(settings) for settings in several]
-    keys = dict.fromkeys(key for settings in all_flat for key in settings)
-    differing = [key for key in keys if any(not same(each.get(key), all_flat[0].get(key)) for each in all_flat)]
-    return [", ".join(told(key, each.get(key)) for key in differing) for each in all_flat]
+    keys: Settings = {}
+    for settings in several:
+        keys = dict.fromkeys(aligned(keys, flat(settings)))
+    differing = [key for key in keys if any(not same(at(each, key), at(several[0], key)) for each in several)]
+    return [", ".join(told(key, at(each, key)) for key in differing) for each in several]
 
 
 def told(key: str, value: Any) -> str:

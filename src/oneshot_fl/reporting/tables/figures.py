@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oneshot_fl.reporting.plots import new_figure, save
+from oneshot_fl.reporting.plots import literal, new_figure, save
 from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.own import comparable, rows_of, titles
 from oneshot_fl.reporting.tables.runs import Run
@@ -40,14 +40,14 @@ def accuracy_against_rounds(runs: list[Run], title: str) -> "Figure":
         histories = np.array([_history(run) for run in mine if _history(run)])
         if not histories.size:
             level = estimate([run.summary["server"]["accuracy_last"] for run in mine if run.summary]).mean
-            axes.axhline(level, linestyle="--", color=axes.plot([], [])[0].get_color(), label=label)
+            axes.axhline(level, linestyle="--", color=axes.plot([], [])[0].get_color(), label=literal(label))
             continue
         rounds, mean = np.arange(1, histories.shape[1] + 1), histories.mean(axis=0)
-        (line,) = axes.plot(rounds, mean, label=label)
+        (line,) = axes.plot(rounds, mean, label=literal(label))
         if len(histories) > 1:
             spread = histories.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
-    axes.set(xlabel="round", ylabel="test accuracy of the server", title=title)
+    axes.set(xlabel="round", ylabel="test accuracy of the server", title=literal(title))
     axes.title.set_fontsize(8)
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
@@ -77,7 +77,7 @@ def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":
         places = np.arange(len(bars)) + 0.4 * (position - 0.5)
         spreads = [value.std or 0.0 for value in values]
         axes.bar(places, [value.mean for value in values], width=0.38, yerr=spreads, capsize=3, label=name)
-    axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
+    axes.set_xticks(range(len(bars)), [literal(name) for name in bars], fontsize=8)
     axes.set(ylabel="test accuracy of the server, last round")
     axes.legend()
     return figure

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.record import TRACE
-from oneshot_fl.reporting.tables.differences import Settings, flat, needs, told
+from oneshot_fl.reporting.tables.differences import Settings, at, flat, needs, told
 
 Status = Literal["done", "failed", "interrupted", "unfinished"]
 """An unfinished run is still on, or was killed."""
@@ -44,12 +44,7 @@ class Run:
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key of the settings, `distill.rounds`."""
-        node: Any = self.settings
-        for part in key.split("."):
-            if not isinstance(node, dict) or part not in node:
-                return default
-            node = node[part]
-        return node
+        return at(self.settings, key, default)
 
     def belongs_to(self, study: str) -> bool:
         """Whether it is a run of that study, itself or through one that it stands for."""

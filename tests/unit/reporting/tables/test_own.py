@@ -1,6 +1,7 @@
 import pytest
 
 from oneshot_fl.reporting.tables.own import comparable, describe, own_sheets
+from oneshot_fl.reporting.tables.runs import same_data_alike
 
 
 def _sheet(runs, **options):
@@ -64,7 +65,7 @@ def test_protocols_are_never_mixed(make_run, other):
 def test_other_content_under_the_same_name_is_another_protocol(make_run):
     first, second = make_run(), make_run(seed=1)
     second.summary["protocol"] = "other"
-    assert len(comparable([first, second])) == 2
+    assert len(comparable(same_data_alike([first, second]))) == 2
 
 
 def test_what_was_changed_in_a_method_names_its_row(make_run):

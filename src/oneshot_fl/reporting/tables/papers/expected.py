@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import choices, composed, plain
 from oneshot_fl.experiment import compared
@@ -17,8 +17,10 @@ from oneshot_fl.reporting.tables.papers.published import PAPERS
 class Expected:
     """All settings of a table's experiment on one data set by one method."""
 
+    settings: Settings
+    """Nested."""
     values: Settings
-    """By dotted keys."""
+    """The same by dotted keys."""
     copies: dict[str, str]
     """Keys of the method that take the value of another key, `method.source.steps`, with that key."""
 
@@ -26,11 +28,18 @@ class Expected:
 @cache
 def expected(study: str, data: str, method: str) -> Expected:
     """What the experiment `study` sets, as its own command runs it."""
-    paper = PAPERS[study.split("/", maxsplit=1)[0]]
-    cfg = composed(f"experiment={study}", *paper.overrides, f"data={data}", f"method={method}")
+    cfg = composition(study, data, method)
+    settings = compared(plain(cfg))
     raw = flat({"method": OmegaConf.to_container(cfg.method)})
     copies = {key: str(value)[2:-1] for key, value in raw.items() if _is_copy(value)}
-    return Expected(flat(compared(plain(cfg))), copies)
+    return Expected(settings, flat(settings), copies)
+
+
+@cache
+def composition(study: str, data: str, method: str) -> DictConfig:
+    """The configuration of one run of a table; treat it as read-only."""
+    paper = PAPERS[study.split("/", maxsplit=1)[0]]
+    return composed(f"experiment={study}", *paper.overrides, f"data={data}", f"method={method}")
 
 
 def _is_copy(value: Any) -> bool:

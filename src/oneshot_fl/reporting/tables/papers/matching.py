@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from oneshot_fl.reporting.tables.differences import below, flat, needs, same
+from oneshot_fl.reporting.tables.differences import aligned, at, below, flat, needs, same
 from oneshot_fl.reporting.tables.papers.expected import Expected, architecture_settings, expected
 from oneshot_fl.reporting.tables.papers.paper import grants
 from oneshot_fl.reporting.tables.papers.published import (
@@ -126,6 +126,9 @@ def other_models(cell: Published, run: Run) -> dict[str, tuple[str, str]]:
     return {who: pair for who, pair in found.items() if pair[1] and pair[0] != pair[1]}
 
 
+MISSING: Any = object()
+
+
 @dataclass(frozen=True)
 class Difference:
     """A key in which a run is not the protocol of a printed number."""
@@ -172,9 +175,11 @@ def differences(cell: Published, run: Run) -> tuple[Difference, ...]:
 
 def _side_by_side(run: Run, wanted: Expected) -> Iterator[tuple[str, Any, Any]]:
     """Keys with our value and theirs; of a record that holds some groups only, the keys that it has."""
-    for key in dict.fromkeys((*wanted.values, *run.flat)):
-        if (run.complete or (key in run.flat and key in wanted.values)) and not key.endswith("_partial_"):
-            yield key, run.flat.get(key), wanted.values.get(key)
+    for key in aligned(wanted.values, run.flat):
+        ours, theirs = at(run.settings, key, MISSING), at(wanted.settings, key, MISSING)
+        known = run.complete or not (ours is MISSING or theirs is MISSING)
+        if known and not key.endswith("_partial_"):
+            yield key, None if ours is MISSING else ours, None if theirs is MISSING else theirs
 
 
 def _by_name(found: list[Difference]) -> list[Difference]:
