@@ -12,6 +12,8 @@ from oneshot_fl.experiment import compared
 from oneshot_fl.reporting.tables.papers.expected import composition
 from oneshot_fl.reporting.tables.runs import Run
 
+PRINTED = ("mnist", "fashion_mnist", "svhn", "cifar10")
+"""FedHydra's data sets."""
 Make = Callable[..., Run]
 
 
@@ -32,9 +34,9 @@ def make_run() -> Make:
     """A function from what differs to a run: FedHydra's protocol on MNIST, Dir(0.1), one accuracy on the server."""
 
     def make(accuracy: float | None = 0.6, *, method: str = "fedhydra", data: str = "mnist", **changes: Any) -> Run:
-        own = {"study": method, **changes}
+        own = {"study": method, "data": data, **changes}
         own["settings"] = merged({"partition": {"alpha": 0.1}}, changes.get("settings", {}))
-        return _run(composition("fedhydra/table1", data, method), accuracy, **own)
+        return _run(composition("fedhydra/table1", data if data in PRINTED else "mnist", method), accuracy, **own)
 
     return make
 
@@ -85,7 +87,7 @@ def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
                 "accuracy_last": accuracy + exchange / 100,
                 "accuracy_best": accuracy + 0.1,
             }
-            for exchange in range(3)
+            for exchange in range(5)
         ],
     }
 

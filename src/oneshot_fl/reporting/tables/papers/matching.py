@@ -139,6 +139,9 @@ class Difference:
     stated: bool = True
     """Whether papers state it."""
 
+    def __hash__(self) -> int:
+        return hash(str(self))  # values may be lists
+
     def __str__(self) -> str:
         if self.key.startswith("models."):
             server = "server " if self.key == "models.server" else ""

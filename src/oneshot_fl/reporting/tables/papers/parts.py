@@ -23,13 +23,21 @@ class Part:
     """What papers do not state, where another sheet of the table has it otherwise."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Way:
     """Runs of one method on one data set that differ alike from the paper's protocol."""
 
     example: tuple[Published, Run]
     differing: dict[str, Difference]
     found: Found = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        return self.example[0].method
+
+    @property
+    def data(self) -> str:
+        return self.example[0].data
 
     @property
     def stated(self) -> list[Difference]:
@@ -60,17 +68,15 @@ def _ways(pairs: list[tuple[Published, Run]]) -> list[_Way]:
 
 def _may_share(way: _Way, other: _Way) -> bool:
     """Whether all that both depend on is alike, but for what the paper sets by method or data set."""
-    (cell, _), (beside, _) = way.example, other.example
-    if (cell.method, cell.data) == (beside.method, beside.data):
+    if (way.method, way.data) == (other.method, other.data):
         return False
     keys = [key for key in {**way.differing, **other.differing} if not _is_own(key, way, other)]
     return all(_alike(key, way, other) and _alike(key, other, way) for key in keys)
 
 
 def _is_own(key: str, way: _Way, other: _Way) -> bool:
-    (cell, _), (beside, _) = way.example, other.example
-    own = ("method", *IMAGES, *PAPERS[cell.paper].by_method)
-    return below(key, own) or (cell.data != beside.data and below(key, ("data",)))
+    own = ("method", *IMAGES, *PAPERS[way.example[0].paper].by_method)
+    return below(key, own) or (way.data != other.data and below(key, ("data",)))
 
 
 def _alike(key: str, way: _Way, other: _Way) -> bool:
@@ -83,23 +89,22 @@ def _alike(key: str, way: _Way, other: _Way) -> bool:
 
 
 def _told(sheet: list[_Way]) -> tuple[str, ...]:
-    """Every deviation once; with the methods where it is not all, and the data sets where it is not all of theirs."""
-    places = [(way.example[0].method, way.example[0].data) for way in sheet]
-    where: dict[str, list[tuple[str, str]]] = {}
-    for way, place in zip(sheet, places, strict=True):
+    """Every deviation once, with its methods and data sets where others that use the key do not deviate so."""
+    where: dict[Difference, list[_Way]] = {}
+    for way in sheet:
         for each in way.stated:
-            where.setdefault(str(each), []).append(place)
+            where.setdefault(each, []).append(way)
     told: dict[tuple[str, str], list[str]] = {}
-    for phrase, own in where.items():
-        for method in dict.fromkeys(method for method, _ in own):
-            data = [name for other, name in own if other == method]
-            everywhere = {name for other, name in places if other == method} == set(data)
-            told.setdefault((phrase, "" if everywhere else f" on {', '.join(data)}"), []).append(method)
-    methods = {method for method, _ in places}
-    return tuple(
-        phrase if set(whose) == methods and not limited else f"{', '.join(whose)}{limited}: {phrase}"
-        for (phrase, limited), whose in told.items()
-    )
+    for each, own in where.items():
+        users = [way for way in sheet if uses(*way.example, each.key)]
+        if all(way in own for way in users):
+            told[str(each), ""] = []
+            continue
+        for method in dict.fromkeys(way.method for way in own):
+            data = [way.data for way in own if way.method == method]
+            limited = {way.data for way in users if way.method == method} - set(data)
+            told.setdefault((str(each), f" on {', '.join(data)}" if limited else ""), []).append(method)
+    return tuple(f"{', '.join(methods)}{data}: {text}" if methods else text for (text, data), methods in told.items())
 
 
 def _distinct(sheet: list[_Way], sheets: list[list[_Way]]) -> list[str]:
