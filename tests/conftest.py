@@ -1,6 +1,10 @@
 """Fixtures that every kind of test shares: a tiny real run, and small tensors."""
 
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +12,16 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from torch import nn
 
+from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.pipeline import run
+from oneshot_fl.recipe import Recipe
 from oneshot_fl.store import Store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -44,6 +55,48 @@ def compose_config(*overrides: str) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
+SMALL = DataSpec(1, 8, 3, (0.5,), (0.5,))
+"""Grey 8x8 images of three classes."""
+CPU = TrainerSettings(accelerator="cpu", precision="32-true", channels_last=True)
+
+
+def run_config(cfg: DictConfig, folder: Path) -> dict[str, Any]:
+    """What `python -m oneshot_fl` does with a composed configuration; the summary."""
+    return run(experiment_of(cfg), folder)
+
+
+def recipe_of(target: Callable[..., Any], **settings: Any) -> Recipe[Any]:
+    """The recipe that a YAML file with this target and these settings becomes."""
+    named = {"_target_": f"{target.__module__}.{target.__qualname__}", **settings}
+    return Recipe(named, target, partial(target, **settings))
+
+
+def uploads_of(models: Sequence[nn.Module], sizes: Sequence[int], decoders: Sequence[DecoderUpload] = ()) -> Uploads:
+    """Uploads of classifiers with their numbers of samples, and of decoders."""
+    pairs = zip(models, sizes, strict=True)
+    classifiers = tuple(ClassifierUpload(model, size, key=f"client {k}") for k, (model, size) in enumerate(pairs))
+    return Uploads(classifiers, tuple(decoders))
+
+
+def decoder_of(vae: CVAE, label_counts: Sequence[int], *, key: str = "decoder") -> DecoderUpload:
+    """The upload of a client that trained this VAE."""
+    return DecoderUpload(vae.decoder, vae.latent, torch.tensor(label_counts), key, lambda: deepcopy(vae))
+
+
+def server_of(
+    models: Sequence[nn.Module] = (),
+    sizes: Sequence[int] | None = None,
+    *,
+    spec: DataSpec = SMALL,
+    decoders: Sequence[DecoderUpload] = (),
+    guidance: torch.Tensor | None = None,
+    proxy: torch.Tensor | None = None,
+) -> Server:
+    """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`."""
+    uploads = uploads_of(models, [1] * len(models) if sizes is None else sizes, decoders)
+    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy))
+
+
 torch.set_num_threads(1)  # tiny tensors only wait for a second thread, above all on a busy machine
 
 
@@ -66,7 +119,7 @@ def digit_domains(tmp_path: Path) -> list[str]:
 @pytest.fixture
 def spec() -> DataSpec:
     """Grey 8x8 images of three classes."""
-    return DataSpec(channels=1, size=8, classes=3, mean=(0.5,), std=(0.5,))
+    return SMALL
 
 
 @pytest.fixture
@@ -75,9 +128,7 @@ def context(tmp_path: Path) -> Context:
     from rich.console import Console
 
     quiet = Console(quiet=True)
-    return Context(
-        Store(tmp_path / "store"), {"accelerator": "cpu", "channels_last": True}, Progress(quiet), RunLog([])
-    )
+    return Context(Store(tmp_path / "store"), CPU, Progress(quiet), RunLog([]))
 
 
 @pytest.fixture(autouse=True)

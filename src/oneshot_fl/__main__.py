@@ -1,10 +1,12 @@
-"""`python -m oneshot_fl`: compose the configuration, check it, run the pipeline.
+"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, run the job.
 
-Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr).
+Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr), 130 and
+143 interrupted by SIGINT and SIGTERM. Of a sweep with failures the first one's.
 """
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -14,11 +16,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.checks import check, explain
-from oneshot_fl.config.compose import config_dir, plain
+from oneshot_fl.config import experiment_of
+from oneshot_fl.config.checks import explain
+from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.record import choices
+from oneshot_fl.config.sweep import SweepFolder, last_line
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import job
 from oneshot_fl.process import keep_freed_memory, share_the_cores
-from oneshot_fl.reporting.record import traced
+from oneshot_fl.reporting.record import ERROR
 
 
 def main() -> None:
@@ -33,33 +39,31 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException) as error:
         _complain(explain(error))
         sys.exit(2)
+    except Exception:
+        if SweepFolder.folder is None:
+            raise
+        sys.exit(1)  # every job's traceback lies in its folder
+    finally:
+        if SweepFolder.folder is not None:
+            _complain(last_line(SweepFolder.folder, SweepFolder.began))
 
 
 @hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")
 def _hydra_main(cfg: DictConfig) -> float | None:
     """One job; returns the server's accuracy for sweepers that optimise."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
     try:
-        return _job(cfg, Path(HydraConfig.get().runtime.output_dir))
+        return job(partial(experiment_of, cfg), choices(cfg), folder)["server"]["accuracy_last"]
     except OneshotError as error:
         _complain(str(error))
         if single:
             sys.exit(2)
         raise  # the other jobs of a sweep go on
-
-
-def _job(cfg: DictConfig, folder: Path) -> float:
-    try:
-        check(cfg)
-    except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
-        raise OneshotError(explain(error)) from error
-    from oneshot_fl.phases.trainer import precision_here  # torch loads only after the checks have passed
-
-    cfg.trainer.precision = precision_here(plain(cfg.trainer))  # what is reported is what was used
-    with traced(cfg, folder):
-        from oneshot_fl.pipeline import run
-
-        return run(cfg, folder)["server"]["accuracy_last"]
+    except Exception as error:
+        if not single:
+            _complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
+        raise
 
 
 def _complain(line: str) -> None:

@@ -1,25 +1,60 @@
-"""What of a configuration is compared when two runs are."""
+"""What a configuration becomes at the door: one typed, frozen object that everything downstairs works on."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-NOT_COMPARED = (
-    *("hydra", "logger", "store", "study", "budget", "protocol", "experiment", "evaluate"),
-    *("model", "cvae", "server_model"),  # choices: `models` tells what they came to
-    *("distill.images", "data.cache", "data.download", "proxy.root"),
-)
-"""Dotted keys that change nothing that a run does, or whose outcome is compared instead; all others are compared."""
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.slots import Ensemble, Method, UploadStep
+from oneshot_fl.phases.clients.train import ClientPlan
+from oneshot_fl.phases.distill import Distillation
+from oneshot_fl.phases.fidelity import FidelityReference
+from oneshot_fl.phases.global_model import StudentPlan
+from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.stratify import Stratification
+from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.recipe import Recipe
+from oneshot_fl.tracking.loggers import Logger
+from oneshot_fl.values import Count
 
 
-def compared(settings: dict[str, Any]) -> dict[str, Any]:
-    """A resolved configuration without `NOT_COMPARED`, the run's own seed and its lookup tables (`of`)."""
-    seed = settings.get("seed")
-    return _without({key: value for key, value in settings.items() if key != "seed"}, NOT_COMPARED, seed)
+@dataclass(frozen=True)
+class Evaluation:
+    """What is tested besides clients and server."""
+
+    batch_size: Count
+    ensembles: Mapping[str, Recipe[Ensemble]]
+    fidelity: FidelityReference | None
+    """What synthetic images are measured by; None: they are not."""
 
 
-def _without(node: dict[str, Any], keys: Collection[str], seed: Any, prefix: str = "") -> dict[str, Any]:
-    return {
-        key: _without(value, keys, seed, f"{prefix}{key}.") if isinstance(value, dict) else value
-        for key, value in node.items()
-        if f"{prefix}{key}" not in keys and key != "of" and not (key == "seed" and value == seed)
-    }
+@dataclass(frozen=True)
+class Experiment:
+    """One run before it begins, in the order of the data flow."""
+
+    data: DataPlan
+    partition: PartitionPlan
+    proxy: ProxyPlan
+    clients: tuple[ClientPlan, ...]
+    attack: Recipe[UploadStep] | None
+    gate: Recipe[UploadStep] | None
+    generator: Recipe[ConvGenerator]
+    stratification: Stratification
+    method: Method
+    student: StudentPlan
+    distillation: Distillation
+    evaluation: Evaluation
+    communication_rounds: Count
+    store: Path
+    trainer: TrainerSettings
+    loggers: tuple[Callable[[Path], Logger], ...]
+    record: Mapping[str, Any]
+    """What the run is, for reports and comparisons: built-in types (`config.record`)."""
+    config: Mapping[str, Any]
+    """The whole configuration with every value resolved, for the run's folder."""
+
+    @property
+    def upload_steps(self) -> list[Recipe[UploadStep]]:
+        """What happens to the uploads before the server works on them."""
+        return [step for step in (self.attack, self.gate) if step is not None]

@@ -1,77 +1,66 @@
-"""The data flow: partition -> local training -> [stratify] -> distill -> evaluate -> report."""
+"""The data flow: partition -> local training -> uploads -> [attack] -> [gate] -> [stratify] -> distill -> evaluate."""
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+import torch
 from rich.console import Console
-from torch import nn
 
-from oneshot_fl.config.bind import (
-    RunData,
-    load_data,
-    make_ensembles,
-    make_fidelity_reference,
-    make_loggers,
-    make_method,
-    make_optimizer,
-    make_plan,
-    make_store,
-    make_trainings,
-    make_uploads,
-    needs,
-    notes,
-    uses_proxy,
-)
-from oneshot_fl.config.compose import build, client_nodes, kinds, plain, server_models
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.models.per_architecture import together
-from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.clients.train import ClientPlan, InitialModel, TrainedClient, train_clients
+from oneshot_fl.experiment import Experiment
+from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.distill import Server, distill
-from oneshot_fl.phases.evaluate import evaluate
-from oneshot_fl.phases.fidelity import Fidelity, FidelityReference, measure
+from oneshot_fl.phases.evaluate import evaluate, tested_ensembles
+from oneshot_fl.phases.fidelity import Fidelity, measure
+from oneshot_fl.phases.global_model import Distilled, distill
+from oneshot_fl.phases.prepare import RunData, prepare
 from oneshot_fl.phases.stratify import Guidance, stratify
+from oneshot_fl.phases.trainer import TrainerSettings, device_of
+from oneshot_fl.recipe import described
 from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.summary import final_metrics, print_summary, summarise, write_results
+from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
 
 
-def run(cfg: DictConfig, folder: Path) -> dict[str, Any]:
+def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """One run: everything from the data set to `summary.json` in `folder`; returns the summary."""
     begun = time.perf_counter()
     console = Console()
     folder.mkdir(parents=True, exist_ok=True)
-    store = make_store(cfg)
-    given = load_data(cfg)
-    fidelity_reference = make_fidelity_reference(cfg, given.data)
-    with RunLog(make_loggers(cfg, folder)) as log, Progress(console) as progress:
-        context = Context(store, plain(cfg.trainer), progress, log)
-        results = _communicate(cfg, given, context)
+    store = open_store(experiment.store, arithmetic(experiment.trainer))
+    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+    if experiment.evaluation.fidelity is not None:
+        experiment.evaluation.fidelity.check(given.data)
+    loggers = [make(folder=folder) for make in experiment.loggers]  # type: ignore[call-arg]
+    with RunLog(loggers) as log, Progress(console) as progress:
+        context = Context(store, experiment.trainer, progress, log)
+        results = communicate(experiment, given, context)
+        last = results[-1]
         summary = summarise(
-            cfg,
+            experiment,
             results,
-            data=given.fingerprint,
-            proxy=_proxy_facts(cfg, given),
-            fidelity=_fidelity(cfg, given, fidelity_reference, results[-1].server, context),
+            data=given,
+            fidelity=_fidelity(experiment, given.data, last.server, context),
             seconds=time.perf_counter() - begun,
         )
-        write_results(folder, cfg, summary, results[-1].server.model)
-        figures = _draw(folder, results[-1])
+        write_results(folder, experiment, summary, last.server.model)
+        figures = draw(folder, last)
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
 
 
-def _draw(folder: Path, result: RunResult) -> dict[str, Path]:
+def draw(folder: Path, result: RunResult) -> dict[str, Path]:
+    """The figures of a run."""
     data, server = result.data, result.server
     return draw_all(
         folder,
@@ -84,101 +73,96 @@ def _draw(folder: Path, result: RunResult) -> dict[str, Path]:
     )
 
 
-def _proxy_facts(cfg: DictConfig, given: RunData) -> dict[str, Any] | None:
-    """What the server's own images were, where the method used them."""
-    if not uses_proxy(cfg):
-        return None
-    return {"name": cfg.proxy.name, "samples": len(given.proxy.images), "sha256": given.proxy.sha256}
+def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:
+    """What every result depends on besides its own inputs: the library and how it computes here."""
+    return {
+        "torch": torch.__version__,
+        "device": device_of(trainer).type,
+        "precision": trainer.precision,
+        "channels_last": trainer.channels_last,
+        "matmul_precision": trainer.matmul_precision,
+    }
 
 
-def _fidelity(
-    cfg: DictConfig, given: RunData, fidelity_reference: FidelityReference | None, server: Server, context: Context
-) -> Fidelity | None:
-    """How like the training images the synthetic ones are, where that was asked for and there are some."""
-    if fidelity_reference is None or server.images is None or server.labels is None:
-        return None
-    test = _test_set(cfg, given.data)
-    return measure(fidelity_reference, server.images, server.labels, data=given.data, test=test, context=context)
-
-
-def _test_set(cfg: DictConfig, data: Dataset) -> ImageBatches:
-    return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=cfg.evaluate.batch_size)
-
-
-def _communicate(cfg: DictConfig, given: RunData, context: Context) -> list[RunResult]:
+def communicate(experiment: Experiment, given: RunData, context: Context) -> list[RunResult]:
     """The communication rounds: one unless asked for more, and then each begins at the last one's server."""
     results: list[RunResult] = []
     start = None
-    for number in range(cfg.communication_rounds):
-        several = cfg.communication_rounds > 1
+    for number in range(experiment.communication_rounds):
+        several = experiment.communication_rounds > 1
         log = context.log.within(f"communication_{number + 1}/") if several else context.log
-        results.append(exchange(cfg, given, start, replace(context, log=log)))
+        results.append(exchange(experiment, given, start, replace(context, log=log)))
         server = results[-1].server
         start = InitialModel(server.model, server.key, number + 1)
     return results
 
 
-def exchange(cfg: DictConfig, given: RunData, start: InitialModel | None, context: Context) -> RunResult:
+def exchange(experiment: Experiment, given: RunData, start: InitialModel | None, context: Context) -> RunResult:
     """One exchange: local training, one upload, and what the server makes of it."""
-    data, partition = given.data, given.partition
-    plans = [make_plan(node, data.spec, kind) for node, kind in zip(client_nodes(cfg), kinds(cfg), strict=True)]
-    clients = train_clients(data, partition, plans, trainings=make_trainings(cfg), context=context, start=start)
-    guidance = _stratify(cfg, data, [client for client in clients if client.kind == "classifier"], context)
-    uploads = make_uploads(clients, plans, guidance.U if guidance else None)
-    for note in notes(cfg, uploads):
-        context.progress.note(note)
-    test = _test_set(cfg, data)
-    server = _distill(cfg, given, test, clients, uploads, guidance, context)
-    ensembles = make_ensembles(cfg, uploads, server.ensemble)
-    accuracies = evaluate(test, uploads.models, server.model, ensembles, context=context)
-    return RunResult(data, partition, clients, guidance, server, accuracies)
-
-
-def _stratify(cfg: DictConfig, data: Dataset, clients: list[TrainedClient], context: Context) -> Guidance | None:
-    """The guidance matrix, where the method's ensemble needs it."""
-    if "guidance" not in needs(cfg.method.get("ensemble")):
-        return None
-    return stratify(
-        clients,
-        classes=data.spec.classes,
-        build_generator=partial(build, cfg.generator, spec=data.spec),
-        generator_settings=plain(cfg.generator),
-        settings=plain(cfg.stratify),
-        optimizer=make_optimizer(cfg.stratify.optimizer),
-        context=context,
-    )
-
-
-def _distill(
-    cfg: DictConfig,
-    given: RunData,
-    test: ImageBatches,
-    clients: list[TrainedClient],
-    uploads: Uploads,
-    guidance: Guidance | None,
-    context: Context,
-) -> Server:
-    plans = [make_plan(node, given.data.spec) for node in server_models(cfg)]
-    return distill(
+    clients = train_clients(given.data, given.indices, experiment.clients, context=context, start=start)
+    uploads = received(clients)
+    for step in experiment.upload_steps:
+        uploads = uploads.through(step(), described(step))
+    guidance = _guidance(experiment, given.data, uploads, context)
+    server = Server(given.data.spec, uploads, guidance.U if guidance else None, given.proxy)
+    _note_idle_terms(experiment, uploads, context)
+    test = _test_set(experiment, given.data)
+    distilled = distill(
         given.data,
         test,
+        server,
+        experiment.method,
+        student=experiment.student,
+        settings=experiment.distillation,
+        context=context,
+    )
+    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
+    ensembles = tested_ensembles(rows, own, server, distilled.ensemble)
+    accuracies = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
+    return RunResult(given.data, given.partition, clients, guidance, distilled, accuracies)
+
+
+def received(clients: list[TrainedClient]) -> Uploads:
+    """What the server receives of the clients, by kind."""
+    sent = [client.upload for client in clients]
+    return Uploads(
+        tuple(upload for upload in sent if isinstance(upload, ClassifierUpload)),
+        tuple(upload for upload in sent if isinstance(upload, DecoderUpload)),
+    )
+
+
+def _guidance(experiment: Experiment, data: Dataset, uploads: Uploads, context: Context) -> Guidance | None:
+    """The guidance matrix, where a part of the method needs it."""
+    if "guidance" not in experiment.method.needs:
+        return None
+    return stratify(
         uploads,
-        make_method(cfg, given.data.spec, uploads, given.proxy),
-        student=partial(_student, cfg, plans),
-        inputs={
-            "clients": [client.key for client in clients],
-            "guidance": guidance.keys if guidance else None,
-            "method": plain(cfg.method),
-            "proxy": given.proxy.sha256 if uses_proxy(cfg) else None,
-            "models": [plan.model_settings for plan in plans],
-        },
-        settings=plain(cfg.distill),
+        spec=data.spec,
+        generator=experiment.generator,
+        settings=experiment.stratification,
         context=context,
     )
 
 
-def _student(cfg: DictConfig, plans: list[ClientPlan]) -> nn.Module:
-    """What the method's init begins with: weights of the server's own, or those that the clients began at."""
-    if "clients_start" in build(cfg.method.init).needs:
-        return together([plan.initial_model(cfg.clients.seed) for plan in plans])
-    return together([plan.student(cfg.distill.seed) for plan in plans])
+def _note_idle_terms(experiment: Experiment, uploads: Uploads, context: Context) -> None:
+    """What a user should know although it is no mistake."""
+    terms = experiment.method.objective
+    idle = [name for name, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
+    if idle and not any(map(has_batch_norm, uploads.models)):
+        context.progress.note(
+            f"no client has batch normalisation, so method.objective.{idle[0]} is 0 (model=cnn2, cnn3 have it)"
+        )
+
+
+def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:
+    """How like the training images the synthetic ones are, where that was asked for and there are some."""
+    reference = experiment.evaluation.fidelity
+    if reference is None or server.images is None or server.labels is None:
+        return None
+    test = _test_set(experiment, data)
+    return measure(reference, server.images, server.labels, data=data, test=test, context=context)
+
+
+def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:
+    size = experiment.evaluation.batch_size
+    return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=size)

@@ -1,12 +1,14 @@
 """Types that say which values a setting may have: what a signature states is what is checked before a run begins.
 
-`Annotated[float, ABOVE_ZERO]` is a float to Python and to type checkers; `config.rules` reads the rule beside it.
+`Annotated[float, ABOVE_ZERO]` is a float to Python and to type checkers; `config.rules` reads the rules beside it. The
+first rule that does not hold is the one that is reported. Upper bounds are far above anything sensible: they keep a
+mistyped number from filling the memory or running for ever.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 
 @dataclass(frozen=True)
@@ -17,17 +19,62 @@ class Rule:
     holds: Callable[[Any], bool]
 
 
-AT_LEAST_ONE = Rule("a whole number of at least 1", lambda value: value >= 1)
-AT_LEAST_ZERO = Rule("a whole number of at least 0", lambda value: value >= 0)
+def at_least(least: int) -> Rule:
+    """A whole number with a lower bound."""
+    return Rule(f"a whole number of at least {least}", lambda value: value >= least)
+
+
+def at_most(most: int) -> Rule:
+    """A whole number with an upper bound."""
+    return Rule(f"a whole number of at most {most:,}", lambda value: value <= most)
+
+
+AT_LEAST_ONE = at_least(1)
+AT_LEAST_ZERO = at_least(0)
+NOT_HUGE = at_most(10**9)
+FINITE = Rule("a number of at most 1e9", lambda value: value <= 1e9)
 ABOVE_ZERO = Rule("a number above 0", lambda value: 0 < value < math.inf)
 NOT_BELOW_ZERO = Rule("a number of at least 0", lambda value: 0 <= value < math.inf)
 BETWEEN_ZERO_AND_ONE = Rule("a number between 0 and 1", lambda value: 0 < value < 1)
+BELOW_ONE = Rule("a number of at least 0 and below 1", lambda value: 0 <= value < 1)
 SHARE = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+NOT_EMPTY = Rule("a list with at least one entry", lambda value: len(value) > 0)
+DIFFERENT = Rule("a list of at least 2 names", lambda value: len(set(value)) == len(value) >= 2)
+WITHOUT_SLASH = Rule("a name without / and without control characters", lambda v: "/" not in v and v.isprintable())
+A_PATH = Rule("a path without control characters", lambda value: value.isprintable())
 
-Count = Annotated[int, AT_LEAST_ONE]
-CountOrZero = Annotated[int, AT_LEAST_ZERO]
-Seed = Annotated[int, AT_LEAST_ZERO]
-Positive = Annotated[float, ABOVE_ZERO]
-NotNegative = Annotated[float, NOT_BELOW_ZERO]
+Count = Annotated[int, AT_LEAST_ONE, NOT_HUGE]
+CountOrZero = Annotated[int, AT_LEAST_ZERO, NOT_HUGE]
+Seed = Annotated[int, AT_LEAST_ZERO, Rule("a whole number below 2**63", lambda value: value < 2**63)]
+Positive = Annotated[float, ABOVE_ZERO, FINITE]
+NotNegative = Annotated[float, NOT_BELOW_ZERO, FINITE]
 Fraction = Annotated[float, BETWEEN_ZERO_AND_ONE]
 Share = Annotated[float, SHARE]
+BelowOne = Annotated[float, BELOW_ONE]
+LearningRate = Annotated[float, ABOVE_ZERO, Rule("a number of at most 1000", lambda value: value <= 1000)]
+Name = Annotated[str, WITHOUT_SLASH]
+"""A name that also becomes part of a path or a table."""
+PathText = Annotated[str, A_PATH]
+
+Clients = Annotated[int, AT_LEAST_ONE, at_most(10_000)]
+BatchSize = Annotated[int, AT_LEAST_ONE, at_most(1_000_000)]
+"""Images; also of what is kept in memory at once."""
+Images = Annotated[int, AT_LEAST_ONE, at_most(10_000_000)]
+Width = Annotated[int, AT_LEAST_ONE, at_most(16_384)]
+"""Units or channels of a layer, or the length of a noise vector."""
+Retries = Annotated[int, AT_LEAST_ONE, at_most(1_000_000)]
+Spread = Annotated[float, NOT_BELOW_ZERO, Rule("a number of at most 10", lambda value: value <= 10)]
+"""The sigma of a log-normal law."""
+Side = Annotated[int, Rule("a whole number between 8 and 1024", lambda value: 8 <= value <= 1024)]
+"""Pixels; the smallest that all models take to the largest that fits a CPU."""
+Channels = Annotated[Literal[1, 3], Rule("1 (grey) or 3 (colour)", lambda value: value in (1, 3))]
+Means = Annotated[list[Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]], NOT_EMPTY]
+"""Of pixels in [0, 1], one number or one per channel."""
+Deviations = Annotated[
+    list[Annotated[float, Rule("a number between 0.001 and 10", lambda value: 0.001 <= value <= 10)]], NOT_EMPTY
+]
+"""Of pixels in [0, 1], one number or one per channel."""
+Widths = Annotated[list[Width], NOT_EMPTY]
+Label = str | int
+"""A name that may be a number, for instance of a folder."""
+Names = Annotated[list[Label], DIFFERENT]

@@ -1,13 +1,32 @@
+import errno
 import json
+import os
+import shutil
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import Artifact, Store, fingerprint, load_model
+from oneshot_fl.store import (
+    Artifact,
+    DamagedError,
+    Store,
+    _checksum,
+    fingerprint,
+    load_model,
+    read_artifact,
+    read_work,
+    save_tensors,
+    write_work,
+)
 
 
 def _made(value: float = 1.0) -> Artifact:
@@ -74,21 +93,261 @@ def test_two_threads_that_want_the_same_make_it_once(tmp_path):
     assert made == [1]
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "manifest"])
-def test_a_damaged_artifact_is_named_not_used(tmp_path, damage):
+def _flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def _edit(folder: Path, **changes: object) -> None:
+    """Change the manifest as somebody would who wants its checksum to fit."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | changes
+    manifest = {name: value for name, value in manifest.items() if value is not ...}
+    manifest["checksum"] = _checksum({name: value for name, value in manifest.items() if name != "checksum"})
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _become(path: Path, make: Callable[[Path], None]) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    make(path)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    **{
+        f"{name} {what}": partial(lambda name, change, folder: change(folder / name), name, change)
+        for name in ("tensors.safetensors", "manifest.json")
+        for what, change in {
+            "is missing": Path.unlink,
+            "is empty": lambda path: path.write_bytes(b""),
+            "is cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+            "is longer": lambda path: path.write_bytes(path.read_bytes() + b"}"),
+            "is other text": lambda path: path.write_text("[1, 2]"),
+            "is null": lambda path: path.write_text("null"),
+            "is noise": lambda path: path.write_bytes(bytes(range(128, 256))),
+            "is nested deeply": lambda path: path.write_text("[" * 100_000),
+            "is a folder": lambda path: _become(path, Path.mkdir),
+            "is a pipe": lambda path: _become(path, os.mkfifo),
+            "is a link to nowhere": lambda path: _become(path, lambda path: path.symlink_to("nowhere")),
+            "is a link to itself": lambda path: _become(path, lambda path: path.symlink_to(path)),
+        }.items()
+    },
+    "has no files": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "is a file": lambda folder: _become(folder, Path.touch),
+    "is a link to nowhere": lambda folder: _become(folder, lambda path: path.symlink_to("nowhere")),
+    "is a link to itself": lambda folder: _become(folder, lambda path: path.symlink_to(path)),
+    "is a link to another": lambda folder: _become(folder, lambda path: path.symlink_to(_other(folder))),
+    "is swapped": lambda folder: [_become(folder, lambda path: _other(path).rename(path))],
+    "has another's tensors": lambda folder: shutil.copy(_other(folder) / "tensors.safetensors", folder),
+    "has another's manifest": lambda folder: shutil.copy(_other(folder) / "manifest.json", folder),
+    "was made from something else": lambda folder: _edit(folder, inputs={"a": 3}),
+    "lacks its inputs": lambda folder: _edit(folder, inputs=...),
+    "lacks its tensors' checksum": lambda folder: _edit(folder, sha256=...),
+    "lacks its checksum": lambda folder: (folder / "manifest.json").write_text('{"facts": {}}'),
+}
+
+
+def _other(folder: Path) -> Path:
+    return next(path for path in folder.parent.iterdir() if len(path.name) == 20 and path.name != folder.name)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_artifact_is_set_aside_and_made_again(tmp_path, damage):
+    notes: list[str] = []
+    store = Store(tmp_path, note=notes.append)
+    store.get_or_make("clients", {"a": 2}, lambda _: _made(2.0))
+    folder = tmp_path / "clients" / store.get_or_make("clients", {"a": 1}, lambda _: _made()).key
+    DAMAGE[damage](folder)
+    again = store.get_or_make("clients", {"a": 1}, lambda _: _made(5.0))
+    assert again.tensors["w"].tolist() == [5.0, 5.0]
+    assert not again.from_store
+    assert os.path.lexists(folder.with_suffix(".damaged"))
+    assert len(notes) == 1
+    assert str(folder) in notes[0]
+    assert "\n" not in notes[0]
+    assert store.get_or_make("clients", {"a": 1}, lambda _: _made(6.0)).tensors["w"].tolist() == [5.0, 5.0]
+
+
+def test_no_bit_of_an_artifact_can_flip_unnoticed(tmp_path):
+    store = Store(tmp_path, {"device": "cpu"}, note=lambda _: None)
+    inputs = {"rate": 0.1, "name": "cnn2"}
+    made = store.get_or_make("clients", inputs, lambda _: Artifact({"w": torch.arange(3.0)}, {"losses": [0.5, 0.25]}))
+    folder = tmp_path / "clients" / made.key
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    remade = 0
+    for name, content in whole.items():
+        for bit in range(8 * len(content)):
+            _flip(folder / name, bit)
+            try:
+                found = read_artifact(folder)
+            except DamagedError:
+                remade += 1
+            else:  # a space between two values, or a letter of \\u notation: what is read is the same
+                assert (found.facts, found.seconds) == (made.facts, made.seconds)
+                assert torch.equal(found.tensors["w"], made.tensors["w"])
+            (folder / name).write_bytes(content)
+    assert remade > 0.9 * 8 * sum(map(len, whole.values()))
+
+
+def test_what_cannot_be_read_is_no_damage(tmp_path, monkeypatch):
     store = Store(tmp_path)
     folder = tmp_path / "clients" / store.get_or_make("clients", {}, lambda _: _made()).key
-    tensors = folder / "tensors.safetensors"
-    content = bytearray(tensors.read_bytes())
-    if damage == "flip":
-        content[-1] ^= 1
-        tensors.write_bytes(content)
-    elif damage == "truncate":
-        tensors.write_bytes(content[:-3])
-    else:
-        (folder / "manifest.json").write_text("{")
-    with pytest.raises(OneshotError, match=rf"{folder}.*remove"):
+    monkeypatch.setattr(Path, "read_bytes", _raises(PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(OneshotError, match=f"{folder} cannot be read: Permission denied"):
         store.get_or_make("clients", {}, lambda _: _made())
+    assert folder.is_dir()
+
+
+def test_what_was_loaded_says_so_and_equals_what_was_made(tmp_path):
+    facts = {"counts": {3: 1, 20: 2}, "shape": (1, 2), "loss": 0.1}
+    first, second = (Store(tmp_path).get_or_make("clients", {}, lambda _: Artifact({}, facts)) for _ in range(2))
+    assert (first.from_store, second.from_store) == (False, True)
+    assert first.facts == second.facts == {"counts": {"3": 1, "20": 2}, "shape": [1, 2], "loss": 0.1}
+
+
+def test_the_work_folder_is_removed_wherever_the_artifact_exists(tmp_path):
+    store = Store(tmp_path)
+    key = store.get_or_make("clients", {}, lambda _: _made()).key
+    work = tmp_path / "clients" / f"{key}.work"
+    work.mkdir()
+    (work / "rounds.pt").write_text("left by a process that was killed in between")
+    store.get_or_make("clients", {}, lambda _: _made())
+    assert not work.exists()
+
+
+def test_what_is_not_finite_is_never_stored(tmp_path):
+    diverged = Artifact({"fine": torch.ones(2), "w": torch.tensor([1.0, float("nan")])}, {})
+    with pytest.raises(OneshotError, match="clients: tensor w holds a value that is not finite"):
+        Store(tmp_path).get_or_make("clients", {}, lambda _: diverged)
+    assert not list(tmp_path.glob("clients/*.new")) + list(tmp_path.glob("clients/*/manifest.json"))
+
+
+def test_who_waits_is_told_for_what(tmp_path):
+    told: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_):
+        begun.set()
+        assert go_on.wait(30)
+        return _made()
+
+    def tell(text):
+        told.append(text)
+        go_on.set()
+
+    other = threading.Thread(target=Store(tmp_path).get_or_make, args=("clients", {}, slow))
+    other.start()
+    assert begun.wait(30)
+    found = Store(tmp_path).get_or_make("clients", {}, lambda _: _made(2.0), waiting=tell)
+    other.join()
+    assert found.from_store
+    (line,) = told
+    assert f"clients/{found.key}" in line
+    assert str(tmp_path) in line
+
+
+@pytest.fixture
+def group_umask():
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+def test_files_have_the_mode_that_the_umask_gives(tmp_path, group_umask):
+    kept: list[int] = []
+
+    def make(work):
+        write_work(work / "rounds.pt", [1])
+        kept.append((work / "rounds.pt").stat().st_mode & 0o777)
+        return _made()
+
+    Store(tmp_path / "store").get_or_make("clients", {}, make)
+    save_tensors({"w": torch.ones(1)}, tmp_path / "server.safetensors")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    key = next(name for name in modes if len(name) == 20)
+    files = ("tensors.safetensors", "manifest.json", f"{key}.lock", "server.safetensors")
+    assert modes == {**dict.fromkeys(("store", "clients", key), 0o775), **dict.fromkeys(files, 0o664)}
+    assert kept == [0o664]
+
+
+def _raises(error: BaseException) -> Callable[..., object]:
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+FULL_FOR_SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("pathlib.Path.mkdir", FULL),
+        ("pathlib.Path.write_bytes", FULL),
+        ("oneshot_fl.store.save_file", FULL_FOR_SAFETENSORS),
+        ("oneshot_fl.store.save_file", FULL),
+        ("oneshot_fl.disk.os.fsync", FULL),
+        ("oneshot_fl.store.os.replace", FULL),
+        ("filelock.FileLock.acquire", OSError(errno.ENOLCK, "No locks available")),
+    ],
+)
+def test_a_full_disk_is_one_line_and_leaves_nothing_half(tmp_path, where, error):
+    store = Store(tmp_path / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, _raises(error))
+        with pytest.raises(OneshotError, match=f"{tmp_path / 'store'}.*(No space left|No locks)") as raised:
+            store.get_or_make("clients", {}, lambda _: _made())
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.rglob("*.new"))
+    assert not list(tmp_path.rglob("manifest.json"))
+    assert store.get_or_make("clients", {}, lambda _: _made()).tensors["w"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("write", [write_work, lambda path, _: write_atomically(path, "new")])
+@pytest.mark.parametrize(
+    "where", ["pathlib.Path.write_bytes", "oneshot_fl.disk.os.fsync", "oneshot_fl.disk.os.replace"]
+)
+def test_a_full_disk_leaves_the_old_file(tmp_path, where, write):
+    path = tmp_path / "kept"
+    path.write_text("old")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, _raises(FULL))
+        with pytest.raises(OneshotError, match=f"{path}: cannot be written .No space left on device."):
+            write(path, [1])
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"kept": "old"}
+
+
+@pytest.mark.parametrize("content", [[1.0, 2.5], {"w": torch.ones(2), "n": None}])
+def test_a_work_file_is_read_as_it_was_written(tmp_path, content):
+    write_work(tmp_path / "rounds.pt", content)
+    found = read_work(tmp_path / "rounds.pt")
+    assert str(found) == str(content)
+    write_work(tmp_path / "rounds.pt", "newer")
+    assert read_work(tmp_path / "rounds.pt") == "newer"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes()[32:]),
+        lambda path: _become(path, Path.mkdir),
+        lambda path: _become(path, os.mkfifo),
+        lambda path: _become(path, lambda path: path.symlink_to(path)),
+        lambda path: shutil.copy(path.with_name("other.pt"), path),
+        *(partial(lambda bit, path: _flip(path, bit), bit) for bit in (0, 200, 256, 300, 5000, -1)),
+    ],
+)
+def test_a_work_file_that_is_not_what_was_written_counts_as_absent(tmp_path, damage):
+    for name in ("rounds.pt", "other.pt"):
+        write_work(tmp_path / name, {"w": torch.zeros(100)})
+    damage(tmp_path / "rounds.pt")
+    assert read_work(tmp_path / "rounds.pt") is None
+    assert read_work(tmp_path / "other.pt") is not None
 
 
 def test_the_manifest_tells_what_the_artifact_was_made_from(tmp_path):
@@ -106,7 +365,7 @@ def test_the_manifest_tells_what_the_artifact_was_made_from(tmp_path):
         (lambda s: s.update(extra=torch.zeros(1)), "extra is unexpected"),
         (lambda s: s.update(weight=torch.zeros(3, 2)), r"weight is torch.float32 \(3, 2\), expected .* \(2, 3\)"),
         (lambda s: s.update(weight=torch.zeros(2, 3, dtype=torch.float64)), "float64"),
-        (lambda s: s["bias"].fill_(float("nan")), "bias holds a value that is not finite"),
+        (lambda s: s["bias"].fill_(float("nan")), "tensor bias holds a value that is not finite"),
     ],
 )
 def test_an_upload_that_does_not_fit_is_refused_by_name(change, says):

@@ -1,27 +1,20 @@
 """Checks before any training, and plain words for the errors of composing a configuration."""
 
+import os
 import re
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import (
-    build,
-    client_nodes,
-    config_dir,
-    did_you_mean,
-    kinds,
-    nodes_of,
-    plain,
-    search_path,
-    server_models,
-    source_needs,
-)
-from oneshot_fl.config.rules import NOT_NEGATIVE, POSITIVE, POSITIVE_OR_NULL, RULES
+from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
+from oneshot_fl.config.compose import build, choices, config_dir, did_you_mean, plain, recipe, search_path
+from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
+from oneshot_fl.config.rules import check_group, has_no_value, shown
+from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 
 
@@ -31,31 +24,52 @@ def check(cfg: DictConfig) -> None:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
-    _check_unknown(cfg)
-    _check_groups(cfg)
-    alpha = POSITIVE_OR_NULL if cfg.partition.name == "lognormal" else POSITIVE
-    for key, rule in {**RULES, "partition.alpha": alpha}.items():
-        value = _select(cfg, key)
-        if value is not ABSENT and not rule.holds(value):
-            raise OneshotError(f"{key}={value}: must be {rule.says}")
-    _check_terms(cfg)
-    client_nodes(cfg)  # what is wrong with the kinds or names of models is told before what is missing
+    settings = _resolved(cfg)
+    _check_unknown(settings)
+    _check_groups(settings)
     _check_missing(cfg)
+    check_top(settings)
+    check_tables(settings)
+    check_method(settings["method"], _lookups())
+    check_called(settings)
+    _check_names(settings)
+    client_nodes(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)
+    _check_lengths(settings)
+    _check_folders(settings)
     _check_kinds(cfg)
     _check_architectures(cfg)
+    check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
 
 
-ABSENT = object()
+def _resolved(cfg: DictConfig) -> dict[Any, Any]:
+    """The whole configuration as plain containers.
 
-
-def _select(cfg: DictConfig, key: str) -> Any:
+    Raises:
+        OneshotError: a value refers to one that there is not, or to itself.
+    """
     try:
-        value = OmegaConf.select(cfg, key, default=ABSENT)
+        return plain(cfg)
+    except RecursionError as error:
+        raise OneshotError(
+            "the configuration: a value refers to itself (${...}); --cfg job prints all values"
+        ) from error
     except OmegaConfBaseException as error:
-        raise OneshotError(f"{key}: {str(error).splitlines()[0]}") from error
-    return value
+        raise OneshotError(_without_entry(cfg, str(error)) or explain(error)) from error
+
+
+def _without_entry(cfg: DictConfig, text: str) -> str | None:
+    """What to say where a choice has no architecture for the data set."""
+    match = re.search(r"Interpolation key '(\w+)\.of\.([^']+)' not found", text)
+    if not match:
+        return None
+    group, data = match.groups()
+    return (
+        f"{group}={OmegaConf.select(cfg, f'{group}.name')}: has no entry for data={data}, only for "
+        f"{', '.join(map(str, OmegaConf.select(cfg, f'{group}.of') or ()))}; add one, +{group}.of.{data}=NAME, or "
+        f"choose another {group}"
+    )
 
 
 def _groups() -> Iterable[str]:
@@ -66,14 +80,13 @@ def _groups() -> Iterable[str]:
     )
 
 
-def _check_unknown(cfg: DictConfig) -> None:
-    """Keys appended with `+` where nothing would read them; nodes with a `_target_` are checked when they are built."""
+def _check_unknown(settings: dict[Any, Any]) -> None:
+    """Keys appended with `+` where nothing would read them; nodes with a `_target_` are held against that."""
     known = _all_keys()
     for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
-        node = OmegaConf.select(cfg, group) if group else cfg
-        names = map(str, node) if OmegaConf.is_dict(node) else ()
-        unknown = [name for name in (f"{group}.{name}".strip(".") for name in names) if name not in known]
-        if unknown:
+        node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings
+        names = [f"{group}.{name}".strip(".") for name in (node if isinstance(node, dict) else ())]
+        if unknown := [name for name in names if name not in known]:
             raise OneshotError(_no_such_key(unknown[0], known))
 
 
@@ -87,36 +100,77 @@ def _no_such_key(key: str, known: tuple[str, ...]) -> str:
     return f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys"
 
 
-def _check_groups(cfg: DictConfig) -> None:
+def _check_groups(settings: dict[Any, Any]) -> None:
+    """A name or number where a group of settings belongs; some slots of a method may be null."""
     for group in _groups():
-        key = group.replace("/", ".")
-        value = _select(cfg, key)
-        if isinstance(value, str):
-            raise OneshotError(
-                f"{key}={value}: {key} is a group of settings, not a value; to choose another one write {group}={value}"
-            )
-
-
-def _check_terms(cfg: DictConfig) -> None:
-    for slot in ("objective", "student", "warm_up.student"):
-        for name, term in (OmegaConf.select(cfg.method, slot) or {}).items():
-            key = f"method.{slot}.{name}"
-            if not OmegaConf.is_dict(term) or "_target_" not in term:
-                raise OneshotError(f"{key}={term}: must be a term with a weight; write {key}.weight={term}")
-            if not NOT_NEGATIVE.holds(term.weight):
-                raise OneshotError(f"{key}.weight={term.weight}: must be {NOT_NEGATIVE.says}")
-            if "temperature" in term and not POSITIVE.holds(term.temperature):
-                raise OneshotError(f"{key}.temperature={term.temperature}: must be {POSITIVE.says}")
+        *outer, name = group.split("/")
+        node: Any = settings
+        for part in outer:
+            node = node.get(part) if isinstance(node, dict) else None
+        if isinstance(node, dict) and node.get(name) is not None:
+            check_group(group.replace("/", "."), node[name])
 
 
 def _check_missing(cfg: DictConfig) -> None:
-    missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names"})
+    missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names", "cvae.names"})
     if missing:
-        raise OneshotError(_has_no_value(missing[0]))
+        raise OneshotError(has_no_value(missing[0]))
 
 
-def _has_no_value(key: str) -> str:
-    return f"{key}: has no value; set it on the command line, {key}=..."
+def _lookups() -> frozenset[str]:
+    """Keys directly below some method that hold tables."""
+    inner = {key.split(".")[1] for key in _all_keys() if key.startswith("method.") and key.count(".") == 2}
+    return frozenset(inner)
+
+
+def _check_names(settings: dict[Any, Any]) -> None:
+    """Names of architectures and data sets that there are."""
+    models, vaes = choices("model"), choices("cvae")
+    rates = settings["clients"]["lr_of"] or {}
+    named: list[tuple[str, Any, Mapping[str, Path]]] = [
+        *(("clients.lr_of", name, {**models, **vaes}) for name in rates),
+        ("server_model", settings["server_model"], models),
+        ("evaluate.fidelity.model", (settings["evaluate"]["fidelity"] or {}).get("model"), models),
+        ("proxy.data", settings["proxy"].get("data"), choices("data")),
+    ]
+    for key, name, known in named:
+        if name is not None and name not in known:
+            raise OneshotError(
+                f"{key}={shown(name)}: there is no choice of that name{did_you_mean(str(name), known)}; choose from "
+                f"{', '.join(known)}"
+            )
+
+
+def _check_lengths(settings: dict[Any, Any]) -> None:
+    """One mean and one deviation, or one per channel."""
+    data = settings["data"]
+    channels = shape_of(data)[0]
+    for key in ("mean", "std"):
+        if len(data.get(key, [0])) not in (1, channels):
+            raise OneshotError(
+                f"data.{key}={data[key]}: must be one number, or one for each of the {channels} channels of "
+                f"data={data['name']}"
+            )
+
+
+def _check_folders(settings: dict[Any, Any]) -> None:
+    """Folders that are files, and a store that cannot be written."""
+    for key, text in {"store": settings["store"], "data.root": settings["data"].get("root")}.items():
+        if text is None:
+            continue
+        try:
+            there = nearest_folder(Path(text).expanduser())
+        except (OSError, RuntimeError) as error:  # too long for a name; no such user's home
+            raise OneshotError(f"{key}={shown(text)}: is no path here ({error})") from error
+        if not there.is_dir():
+            raise OneshotError(f"{key}={shown(text)}: {there} is a file, not a folder; set another folder")
+        if key == "store" and not os.access(there, os.W_OK | os.X_OK):
+            raise OneshotError(f"{key}={shown(text)}: {there} cannot be written; set another folder")
+
+
+def nearest_folder(path: Path) -> Path:
+    """The path itself, or what there is nearest above it."""
+    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
 
 
 def _check_precision(cfg: DictConfig) -> None:
@@ -151,7 +205,7 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
             f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
         )
-    asks = cfg.method.get("ensemble") is not None or "same_architecture" in build(cfg.method.init).needs
+    asks = cfg.method.get("ensemble") is not None or "same_architecture" in recipe(cfg.method.init).needs
     if asks and "classifier" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
@@ -164,13 +218,20 @@ def _check_kinds(cfg: DictConfig) -> None:
         )
 
 
+def source_needs(cfg: DictConfig) -> frozenset[str]:
+    """What the method's sources of images need; nothing where there is none."""
+    node = cfg.method.source
+    nodes = [] if node is None else [node] if "_target_" in node else list(node.values())
+    return frozenset().union(*(recipe(each).needs for each in nodes))
+
+
 def _latents(cfg: DictConfig) -> list[int]:
     """The different lengths of the noise of clients' VAEs."""
     return sorted({node.latent for node in nodes_of(cfg, "cvae")})
 
 
 def _check_architectures(cfg: DictConfig) -> None:
-    needs, servers, classifiers = build(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
+    needs, servers, classifiers = recipe(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
     clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
     if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
@@ -205,7 +266,7 @@ def explain(error: Exception) -> str:
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
-        return _has_no_value(match[1])
+        return has_no_value(match[1])
     return re.sub(r" See https?://\S+.*", "", text)
 
 

@@ -1,23 +1,15 @@
 """Configuration: where it lives and how its nodes become parts; with `__main__`, the only code that knows Hydra."""
 
 import inspect
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.errors import OneshotError
-
-Kind = Literal["classifier", "cvae"]
-"""What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
-T = TypeVar("T")
-KINDS: tuple[Kind, ...] = ("classifier", "cvae")
-GROUPS: dict[Kind, str] = {"classifier": "model", "cvae": "cvae"}
-"""The config group of what each kind trains."""
+from oneshot_fl.recipe import Recipe
 
 
 def config_dir() -> Path:
@@ -42,7 +34,7 @@ def build(node: Any, **extra: Any) -> Any:
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
-    settings = {key: value for key, value in plain(node).items() if key != "name"}
+    settings = _without_labels(plain(node))
     if "_target_" not in settings:
         return {key: build(value) for key, value in settings.items()}
     try:
@@ -53,6 +45,26 @@ def build(node: Any, **extra: Any) -> Any:
     except (InstantiationException, TypeError) as error:
         raise OneshotError(f"{settings.get('_target_')}: {' '.join(str(error).split())}") from error
     return part(**extra)
+
+
+def _without_labels(node: Any) -> Any:
+    """Nested settings without the `name` of any node."""
+    if isinstance(node, list):
+        return [_without_labels(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: _without_labels(value) for key, value in node.items() if key != "name"}
+
+
+def recipe(node: Any) -> Recipe[Any]:
+    """A node with a `_target_` as a part that waits for what only a run knows; `name` is a label and not passed on.
+
+    Raises:
+        OneshotError: the target cannot be found.
+    """
+    settings = plain(node)
+    waiting = build({**{key: value for key, value in settings.items() if key != "_partial_"}, "_partial_": True})
+    return Recipe(settings, waiting.func, waiting)
 
 
 def takes(node: Any, key: str) -> bool:
@@ -107,16 +119,23 @@ def changed(cfg: DictConfig) -> dict[str, Any]:
     return dict(_differences(ours, published))
 
 
-def composed(*overrides: str) -> Any:
-    """The configuration with nothing but `overrides`; inside a job Hydra knows the user's own folders too."""
+def overrides() -> list[str]:
+    """What this job's command line chose; nothing outside of a job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+
+
+def composed(*wanted: str) -> Any:
+    """The configuration with nothing but `wanted` overrides; inside a job Hydra knows the user's own folders too."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose("config", overrides=list(overrides))
+        return compose("config", overrides=list(wanted))
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=list(overrides))
+        return compose("config", overrides=list(wanted))
 
 
 def _published_method(cfg: DictConfig) -> Any:
@@ -134,123 +153,6 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
             yield from _differences(own, other, f"{prefix}{key}.")
         elif own != other:
             yield f"{prefix}{key}", own
-
-
-def kinds(cfg: DictConfig) -> list[Kind]:
-    """What each of the m clients trains, `classifier` or `cvae`.
-
-    A list is round robin; shares (`{classifier: 1, cvae: 1}`) are blocks in that order, rounded at their borders;
-    null is classifiers only.
-
-    Raises:
-        OneshotError: `clients.kinds` is none of these.
-    """
-    given, clients = plain(cfg.clients.kinds), cfg.partition.clients
-    if given is None:
-        return ["classifier"] * clients
-    if isinstance(given, list) and given and set(given) <= set(KINDS):
-        return [given[k % len(given)] for k in range(clients)]
-    if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
-        return _in_blocks(list(given), list(given.values()), clients)
-    raise OneshotError(
-        f"clients.kinds={given}: must be a list of {' and '.join(KINDS)}, which is round robin, or their shares, for "
-        "instance '{classifier: 1, cvae: 1}'"
-    )
-
-
-def _in_blocks(choices: Sequence[T], shares: Sequence[float], clients: int) -> list[T]:
-    """A choice a client: one block for each, as long as its share of the clients, rounded at the borders."""
-    borders = [round(clients * share / sum(shares)) for share in accumulate(shares)]
-    return [one for one, low, high in zip(choices, [0, *borders], borders, strict=False) for _ in range(low, high)]
-
-
-def _are_shares(values: Any) -> bool:
-    if not isinstance(values, list) or not all(isinstance(value, int | float) and value >= 0 for value in values):
-        return False
-    return sum(values) > 0
-
-
-def client_nodes(cfg: DictConfig) -> list[DictConfig]:
-    """What each of the m clients trains: the settings of its classifier or of its VAE."""
-    wanted = kinds(cfg)
-    dealt = {kind: _dealt(cfg, GROUPS[kind]) for kind in dict.fromkeys(wanted)}
-    return [dealt[kind][k] for k, kind in enumerate(wanted)]
-
-
-def nodes_of(cfg: DictConfig, kind: Kind) -> list[DictConfig]:
-    """What the clients of one kind train."""
-    return [node for node, own in zip(client_nodes(cfg), kinds(cfg), strict=True) if own == kind]
-
-
-def client_models(cfg: DictConfig) -> list[DictConfig]:
-    """The classifier of each of the m clients, whether or not it trains one.
-
-    Several names are round robin; with `model.shares`, a number for each, in blocks, rounded at their borders.
-
-    Raises:
-        OneshotError: `model.names` is missing, empty, or longer than there are clients; `model.shares` does not fit
-            them; or the architecture follows the data set (`model.of`) and there is none for this one.
-    """
-    return _dealt(cfg, "model")
-
-
-def _dealt(cfg: DictConfig, group: str) -> list[DictConfig]:
-    node, clients, data = cfg[group], cfg.partition.clients, cfg.data.name
-    if "of" in node and not {data, "other"} & set(node.of):
-        raise OneshotError(
-            f"{group}={node.name}: has no architecture for data={data}, only for {', '.join(map(str, node.of))}; "
-            f"add one, +{group}.of.{data}=NAME, or choose another {group}"
-        )
-    missing = OmegaConf.is_missing(node, "names")
-    if not missing and "names" not in node:
-        return [node] * clients
-    if missing or not 1 <= len(node.names) <= clients:
-        raise OneshotError(
-            f"{group}.names: needs between 1 and {clients} names (partition.clients), which are round robin, "
-            f"for instance '{group}.names=[cnn2,lenet5,resnet18]'"
-        )
-    nodes = [architecture(name, group) for name in node.names]
-    if node.get("shares") is None:
-        return [nodes[k % len(nodes)] for k in range(clients)]
-    return _in_blocks(nodes, _shares(cfg, group), clients)
-
-
-def _shares(cfg: DictConfig, group: str) -> list[float]:
-    shares, names = plain(cfg[group].shares), plain(cfg[group].names)
-    if not _are_shares(shares) or len(shares) != len(names):
-        raise OneshotError(
-            f"{group}.shares={shares}: must be a list of numbers of at least 0, not all 0, one for each of "
-            f"{group}.names={names}; or null, which assigns them round robin"
-        )
-    return shares
-
-
-def source_needs(cfg: DictConfig) -> frozenset[str]:
-    """What the method's source of images needs; nothing where there is none."""
-    return frozenset() if cfg.method.source is None else build(without_parts(cfg.method.source)).func.needs
-
-
-def without_parts(source: DictConfig) -> dict[str, Any]:
-    """A source's own settings: its generator and optimiser are parts of their own."""
-    return {str(key): value for key, value in source.items() if key not in ("generator", "optimizer")}
-
-
-def server_models(cfg: DictConfig) -> list[DictConfig]:
-    """The server's architectures: `server_model`, or the (first) client's.
-
-    With `per_architecture` a method has a model for each architecture of its classifiers unless `server_model` is one.
-    """
-    if cfg.server_model is not None:
-        return [architecture(cfg.server_model)]
-    if not cfg.method.get("per_architecture"):
-        return client_models(cfg)[:1]
-    nodes = nodes_of(cfg, "classifier") or client_models(cfg)[:1]
-    return list({json.dumps(plain(node)): node for node in nodes}.values())
-
-
-def server_name(cfg: DictConfig) -> str:
-    """What reports call the server's model, `cnn2` or, where several vote, `cnn2+lenet5`."""
-    return "+".join(node.name for node in server_models(cfg))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,138 +1,399 @@
-"""What the value of each key must be."""
+"""What a value must be, read from the signature that takes it: `Literal`, `None`, lists, and the rules of `values`.
 
+Nothing is built here: a node's `_target_` is imported, its settings are bound to the signature, and every value is
+held against its parameter's type. Only optimisers, which are other people's, are also tried on one number.
+"""
+
+import collections.abc
+import dataclasses
+import importlib
+import inspect
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
+from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import BelowOne, LearningRate, NotNegative, Rule
 
-from oneshot_fl.config.compose import choices
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a value must be; `says` completes "must be ..."."""
-
-    says: str
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-COUNT = Rule("a whole number of at least 1", lambda v: _is_integer(v) and v >= 1)
-COUNT_OR_ZERO = Rule("a whole number of at least 0", lambda v: _is_integer(v) and v >= 0)
-COUNT_OR_NULL = Rule("a whole number of at least 1, or null", lambda v: v is None or (_is_integer(v) and v >= 1))
-POSITIVE = Rule("a number above 0", lambda v: _is_number(v) and 0 < v < float("inf"))
-NOT_NEGATIVE = Rule("a number of at least 0", lambda v: _is_number(v) and 0 <= v < float("inf"))
-SWITCH = Rule("true or false", lambda v: isinstance(v, bool))
-POSITIVE_OR_NULL = Rule("a number above 0, or null", lambda v: v is None or POSITIVE.holds(v))
-
-
-def one_of(*names: str) -> Rule:
-    """One of a few words."""
-    return Rule(f"one of {', '.join(names)}", lambda v: v in names)
-
-
-def _are_names(names: Iterable[Any]) -> bool:
-    """Of architectures that there are, whether or not a client of this run has them."""
-    return set(names) <= {*choices("model"), *choices("cvae")}
-
-
-SCHEDULE = one_of("constant", "cosine")
-RULES: dict[str, Rule] = {
-    "seed": COUNT_OR_ZERO,
-    "data.domains": Rule(
-        "a list of at least 2 names, or null",
-        lambda v: v is None or (OmegaConf.is_list(v) and len(set(v)) == len(v) >= 2),
-    ),
-    "data.size": COUNT_OR_NULL,
-    "data.channels": Rule("1 (grey) or 3 (colour)", lambda v: _is_integer(v) and v in (1, 3)),
-    "partition.seed": COUNT_OR_ZERO,
-    "partition.clients": COUNT,
-    "partition.classes": COUNT,
-    "partition.min_samples": COUNT_OR_ZERO,
-    "partition.retries": COUNT,
-    "partition.sigma": NOT_NEGATIVE,
-    "proxy.fraction": Rule("a number between 0 and 1", lambda v: _is_number(v) and 0 < v < 1),
-    "proxy.samples": COUNT,
-    "proxy.seed": COUNT_OR_ZERO,
-    "generator.noise": COUNT,
-    "generator.width": COUNT,
-    "cvae.latent": COUNT,
-    "cvae.hidden": COUNT,
-    "cvae.channels": Rule(
-        "a list of whole numbers of at least 1",
-        lambda v: OmegaConf.is_list(v) and len(v) > 0 and all(map(COUNT.holds, v)),
-    ),
-    "cvae.label_in_encoder": SWITCH,
-    "clients.epochs": COUNT_OR_ZERO,
-    "clients.batch_size": COUNT,
-    "clients.optimizer.lr": POSITIVE,
-    "clients.sam": POSITIVE_OR_NULL,
-    "clients.augmentation": one_of("none", "flip", "crop", "crop_flip"),
-    "clients.lr_of": Rule(
-        "learning rates above 0 by names of conf/model or conf/cvae, for instance '{cvae_large: 0.001}', or null",
-        lambda v: v is None or (OmegaConf.is_dict(v) and all(map(POSITIVE.holds, v.values())) and _are_names(v)),
-    ),
-    "clients.seed": COUNT_OR_ZERO,
-    "clients.cvae.epochs": COUNT_OR_ZERO,
-    "clients.cvae.batch_size": COUNT,
-    "clients.cvae.optimizer.lr": POSITIVE,
-    "stratify.steps": COUNT,
-    "stratify.batch_size": COUNT,
-    "stratify.classes_at_once": Rule("a whole number of at least 1, or auto", lambda v: v == "auto" or COUNT.holds(v)),
-    "stratify.min_loss": POSITIVE,
-    "stratify.optimizer.lr": POSITIVE,
-    "stratify.seed": COUNT_OR_ZERO,
-    "distill.rounds": COUNT_OR_ZERO,
-    "distill.generator_steps": COUNT,
-    "distill.batch_size": COUNT,
-    "distill.clients_at_once": COUNT_OR_NULL,
-    "distill.bank": one_of("auto", "loop", "stacked"),
-    "distill.generator_optimizer.lr": POSITIVE,
-    "distill.student_optimizer.lr": POSITIVE,
-    "distill.student_schedule": SCHEDULE,
-    "distill.images": COUNT,
-    "distill.seed": COUNT_OR_ZERO,
-    "evaluate.batch_size": COUNT,
-    "evaluate.fidelity": Rule("null, or its settings (evaluate=fidelity)", lambda v: v is None or OmegaConf.is_dict(v)),
-    "evaluate.fidelity.epochs": COUNT_OR_ZERO,
-    "evaluate.fidelity.batch_size": COUNT,
-    "evaluate.fidelity.optimizer.lr": POSITIVE,
-    "evaluate.fidelity.samples": Rule("a whole number of at least 4", lambda v: _is_integer(v) and v >= 4),
-    "evaluate.fidelity.seed": COUNT_OR_ZERO,
-    "method.source.keep": one_of("last", "best"),
-    "method.source.steps": COUNT,
-    "method.student_optimizer.lr": POSITIVE,
-    "method.student_schedule": SCHEDULE,
-    "method.per_architecture": SWITCH,
-    "method.student.kl.per_class": SWITCH,
-    "method.warm_up.passes": COUNT_OR_ZERO,
-    "method.warm_up.optimizer.lr": POSITIVE,
-    "method.source.samples": COUNT,
-    "method.source.taught": COUNT,
-    "method.source.epochs": COUNT,
-    "method.source.batch_size": COUNT,
-    "method.source.split": one_of("label_distribution", "squared_counts", "categorical"),
-    "method.source.bound": POSITIVE_OR_NULL,
-    "method.pool.nearest": Rule("a number above 0 and at most 1", lambda v: _is_number(v) and 0 < v <= 1),
-    "method.pool.rounds": COUNT_OR_NULL,
-    "method.pool.uint8": SWITCH,
-    "method.ensemble.scale": POSITIVE,
-    "method.ensemble.space": one_of("logits", "probabilities"),
-    "method.ensemble.step": NOT_NEGATIVE,
-    "method.ensemble.decay": POSITIVE,
-    "method.ensemble.per": one_of("batch", "round"),
-    "method.perturb.epsilon": NOT_NEGATIVE,
-    "method.perturb.direction": one_of("sign", "gradient"),
-    "trainer.channels_last": SWITCH,
-    "trainer.matmul_precision": one_of("highest", "high", "medium"),
-    "communication_rounds": COUNT,
+LABELS = frozenset({"_target_", "_partial_", "name"})
+"""Keys of a node that are not handed to its target; a `name` is, where the target takes one."""
+MISSING = "???"
+OPTIMISER: dict[str, Any] = {
+    "lr": LearningRate,
+    "momentum": BelowOne,
+    "dampening": BelowOne,
+    "alpha": BelowOne,
+    "rho": BelowOne,
+    "betas": tuple[BelowOne, BelowOne],
+    "weight_decay": NotNegative,
+    "eps": NotNegative,
+    "maximize": Literal[False],
 }
+"""The numbers of optimisers that state no more than `float`; `maximize` would train away from the goal."""
+
+
+class Parameter(NamedTuple):
+    """One thing that a target or a group takes."""
+
+    hint: Any
+    required: bool
+    default: Any = None
+
+
+def check_call(
+    key: str, settings: Any, *, given: Iterable[str] = (), first: int = 0, known: Mapping[str, Any] | None = None
+) -> None:
+    """Whether a node's `_target_` can be called with its settings and with what the program itself passes.
+
+    Args:
+        key: the node's dotted key, for instance `method.objective.adv`.
+        settings: the node, resolved, as plain containers.
+        given: names that the program passes where the target takes them (`spec`, `labels`).
+        first: how many leading parameters it passes by position, whatever their names.
+        known: hints for parameters of which the target says no more than a plain type.
+
+    Raises:
+        OneshotError: naming the first key that is wrong, and what would be right.
+    """
+    target = target_of(key, settings)
+    name = str(settings["_target_"])
+    parameters, extra = _parameters(target, first=first)
+    if known:
+        parameters = {own: _sharpened(own, each, known) for own, each in parameters.items()}
+    own = {each: value for each, value in settings.items() if each not in LABELS or _is_own(each, parameters)}
+    _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra)
+
+
+def _is_own(name: Any, parameters: Mapping[str, Parameter]) -> bool:
+    return name == "name" and name in parameters
+
+
+def check_settings(key: str, settings: Any, cls: type) -> None:
+    """Whether settings without a `_target_` fit a dataclass; the dotted key of the whole configuration is "".
+
+    Raises:
+        OneshotError: naming the first key that is wrong, and what would be right.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    parameters = {
+        field.name: Parameter(hints[field.name], *_default_of(field)) for field in dataclasses.fields(cls) if field.init
+    }
+    check_table(key, settings, parameters)
+
+
+def check_table(key: str, settings: Any, table: Mapping[str, Any]) -> None:
+    """Whether settings fit a table of their names with a type hint, or a `Parameter`, each.
+
+    Raises:
+        OneshotError: naming the first key that is wrong, and what would be right.
+    """
+    check_group(key, settings)
+    parameters = {
+        name: hint if isinstance(hint, Parameter) else Parameter(hint, required=True) for name, hint in table.items()
+    }
+    _check(key, settings, parameters, given=frozenset(), who=key or "the configuration", extra=False)
+
+
+def check_group(key: str, settings: Any) -> None:
+    """Whether there are settings at all, with text as their names.
+
+    Raises:
+        OneshotError: there is one value, or none, where a group of settings belongs.
+    """
+    if not isinstance(settings, Mapping):
+        group = key.replace(".", "/")
+        example = settings if isinstance(settings, str) and settings.isidentifier() else "NAME"
+        raise OneshotError(
+            f"{key}={shown(settings)}: {key} is a group of settings, not a value; to choose another one write "
+            f"{group}={example}"
+        )
+    if other := [name for name in settings if not isinstance(name, str)]:
+        raise OneshotError(f"{key}: {shown(other[0])} is no name of a key; names are text")
+
+
+def check_optimizer(key: str, settings: Any) -> None:
+    """Whether an optimiser's node can be called on parameters; one step on a single number shows what torch says.
+
+    Raises:
+        OneshotError: naming the key that is wrong.
+    """
+    check_call(key, settings, first=1, known=OPTIMISER)
+    import torch
+
+    target = target_of(key, settings)
+    options = {name: value for name, value in settings.items() if name not in LABELS}
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    try:
+        optimizer = target([parameter], **options)
+        optimizer.step(closure=None)
+    except Exception as error:  # another package's: whatever it raises is its answer to these settings
+        raise OneshotError(f"{key}: {_last(settings)} does not work with these settings ({_line(error)})") from error
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise OneshotError(
+            f"{key}._target_={settings['_target_']}: is no torch optimiser, for instance torch.optim.SGD"
+        )
+
+
+def target_of(key: str, settings: Any) -> Callable[..., Any]:
+    """The class or function that a node names.
+
+    Raises:
+        OneshotError: there is none, it cannot be imported, or it cannot be called.
+    """
+    check_group(key, settings)
+    name = settings.get("_target_")
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")) or "." not in name:
+        raise OneshotError(f"{key}._target_={shown(name)}: must be the dotted name of a class or function")
+    try:
+        target = _imported(name)
+    except (ImportError, AttributeError) as error:
+        raise OneshotError(f"{key}._target_={name}: cannot be imported ({_line(error)})") from error
+    except (Exception, SystemExit) as error:  # the user's own module: whatever it raises while it is imported
+        raise OneshotError(
+            f"{key}._target_={name}: its module cannot be imported ({type(error).__name__}: {_line(error)})"
+        ) from error
+    if not callable(target):
+        raise OneshotError(f"{key}._target_={name}: is no class or function, but {type(target).__name__}")
+    return target
+
+
+def _imported(name: str) -> Any:
+    """The object of a dotted name: a module, as long as there is one, and what is inside it."""
+    parts = name.split(".")
+    found: Any = importlib.import_module(parts[0])
+    for depth, part in enumerate(parts[1:], start=2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join(parts[:depth]))
+        found = getattr(found, part)
+    return found
+
+
+def _parameters(target: Callable[..., Any], *, first: int) -> tuple[dict[str, Parameter], bool]:
+    """What a target takes by name behind its `first` parameters, and whether it takes any other name too."""
+    try:
+        signature = inspect.signature(target)
+    except ValueError:  # built in, without a signature
+        return {}, True
+    hints = _hints(target)
+    named = [each for each in signature.parameters.values() if each.kind is not each.VAR_POSITIONAL]
+    usable = {
+        each.name: Parameter(hints.get(each.name, Any), each.default is each.empty, each.default)
+        for each in named[first:]
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
+    return usable, any(each.kind is each.VAR_KEYWORD for each in named)
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """The type hints of a function, or of what makes a class's objects; none where they cannot be resolved."""
+    source = inspect.unwrap(target.__init__ if isinstance(target, type) else target)  # type: ignore[misc]
+    try:
+        return get_type_hints(source, include_extras=True)
+    except (NameError, AttributeError, TypeError):
+        return {}
+
+
+def _default_of(field: "dataclasses.Field[Any]") -> tuple[bool, Any]:
+    if field.default_factory is not dataclasses.MISSING:
+        return False, field.default_factory()
+    return field.default is dataclasses.MISSING, field.default
+
+
+def _sharpened(name: str, parameter: Parameter, known: Mapping[str, Any]) -> Parameter:
+    if name not in known or get_origin(parameter.hint) is Annotated:
+        return parameter
+    return parameter._replace(hint=known[name])
+
+
+def _check(
+    key: str,
+    settings: Mapping[Any, Any],
+    parameters: Mapping[str, Parameter],
+    *,
+    given: frozenset[str],
+    who: str,
+    extra: bool,
+) -> None:
+    open_names = [name for name in parameters if name not in given]
+    for name, value in settings.items():
+        dotted = _dotted(key, name)
+        if name in given and name in parameters:
+            raise OneshotError(f"{dotted}: the program itself passes this to {who}; leave it out")
+        if name not in parameters and not extra:
+            raise OneshotError(_unknown(key, name, open_names, who))
+        parameter = parameters.get(name, Parameter(Any, required=False))
+        if isinstance(value, str) and value == MISSING:
+            raise OneshotError(has_no_value(dotted))
+        if parameter.required or type(value) is not type(parameter.default) or value != parameter.default:
+            check_value(dotted, value, parameter.hint)
+        if isinstance(value, Mapping):
+            _check_inside(dotted, value, parameter.hint, given)
+    for name in open_names:
+        if parameters[name].required and name not in settings:
+            raise OneshotError(f"{_dotted(key, name)}: is missing, and {who} needs it; set {_dotted(key, name)}=...")
+
+
+def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozenset[str]) -> None:
+    """A group inside a group: a part, where the hint asks for one, or a dataclass's settings."""
+    if "_target_" in value and hint is not Any and get_origin(hint) is not collections.abc.Mapping:
+        return check_optimizer(key, value) if is_optimizer(key, value) else check_call(key, value, given=given)
+    for option in (hint, *get_args(hint)):
+        if dataclasses.is_dataclass(option) and isinstance(option, type):
+            check_settings(key, value, option)
+    return None
+
+
+def is_optimizer(key: str, settings: Any) -> bool:
+    """Whether a node's target is a class of torch optimisers."""
+    target, torch = target_of(key, settings), sys.modules.get("torch")
+    return torch is not None and isinstance(target, type) and issubclass(target, torch.optim.Optimizer)
+
+
+def _dotted(key: str, name: Any) -> str:
+    return f"{key}.{name}".lstrip(".")
+
+
+def _unknown(key: str, name: Any, known: Sequence[str], who: str) -> str:
+    found = did_you_mean(_dotted(key, name), [_dotted(key, each) for each in known])
+    takes = f"takes {', '.join(known)}" if known else "takes no settings"
+    return f"{_dotted(key, shown(name))}: there is no such key{found}; {who} {takes}"
+
+
+def has_no_value(key: str) -> str:
+    """What to say about a key that is `???`."""
+    return f"{key}: has no value; set it on the command line, {key}=..."
+
+
+def check_value(key: str, value: Any, hint: Any) -> None:
+    """Whether a value fits a type hint.
+
+    Raises:
+        OneshotError: it does not; says what would.
+    """
+    if wanted := problem(value, hint):
+        raise OneshotError(f"{key}={shown(value)}: must be {wanted}")
+
+
+def problem(value: Any, hint: Any) -> str | None:
+    """What a value should be instead, in words that complete "must be"; None where it fits the hint."""
+    hint = Any if isinstance(hint, str) else hint
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _problem_by_rules(value, arguments[0], [each for each in arguments[1:] if isinstance(each, Rule)])
+    if origin in (Union, types.UnionType):
+        return _problem_of_options(value, arguments)
+    if origin is Literal:
+        fits = any(value == each and type(value) is type(each) for each in arguments)
+        return None if fits else _one_of(arguments)
+    if dataclasses.is_dataclass(hint):
+        return None if isinstance(value, Mapping) else "a group of settings"
+    return _problem_of_type(value, origin or hint, arguments)
+
+
+def _problem_by_rules(value: Any, base: Any, rules: Sequence[Rule]) -> str | None:
+    found = problem(value, base)
+    if found is not None:
+        return rules[0].says if rules and not isinstance(value, list | tuple | Mapping) else found
+    return None if value is None else next((rule.says for rule in rules if not rule.holds(value)), None)
+
+
+def _problem_of_options(value: Any, options: Sequence[Any]) -> str | None:
+    found = [problem(value, option) for option in options]
+    if None in found:
+        return None
+    plain = [text for text in found if text and text != A_PART]
+    return ", or ".join(dict.fromkeys(plain)) or A_PART
+
+
+A_PART = "a group of settings with a _target_"
+SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**63),
+    float: ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool) and is_finite(v)),
+    bool: ("true or false", lambda v: isinstance(v, bool)),
+    str: ("a text that is not empty", lambda v: isinstance(v, str) and v.strip() != ""),
+    Path: ("a path", lambda v: isinstance(v, str) and v.strip() != ""),
+    type(None): ("null", lambda v: v is None),
+    None: ("null", lambda v: v is None),
+}
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is one that arithmetic can go on with; integers too long for a float are not."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _problem_of_type(value: Any, base: Any, arguments: Sequence[Any]) -> str | None:
+    if base in SCALARS:
+        says, fits = SCALARS[base]
+        return None if fits(value) else says
+    if base in (Any, object) or not isinstance(base, type):  # a type variable, a name that nothing resolves: no rule
+        return None
+    if issubclass(base, Mapping):
+        return _problem_of_mapping(value, arguments)
+    if base is tuple or (issubclass(base, Iterable) and base.__module__ in ("builtins", "collections.abc")):
+        return _problem_of_list(value, base, arguments)
+    return None if isinstance(value, Mapping) and "_target_" in value else A_PART
+
+
+def _problem_of_mapping(value: Any, arguments: Sequence[Any]) -> str | None:
+    names, values = arguments or (Any, Any)
+    if not isinstance(value, Mapping):
+        return "a dictionary {name: value}"
+    found = next((text for one in value.values() if (text := problem(one, values))), None)
+    if found:
+        return f"a dictionary, each value {found}"
+    found = next((text for one in value if (text := problem(one, names))), None)
+    return f"a dictionary, each name {found}" if found else None
+
+
+def _problem_of_list(value: Any, base: Any, arguments: Sequence[Any]) -> str | None:
+    fixed = base is tuple and arguments and arguments[-1] is not Ellipsis
+    hints = (
+        list(arguments)
+        if fixed
+        else [arguments[0] if arguments else Any] * (len(value) if isinstance(value, list | tuple) else 1)
+    )
+    if not isinstance(value, list | tuple) or len(value) != len(hints):
+        inner = problem(object(), hints[0]) if hints else None
+        amount = f"a list of {len(hints)}" if fixed else "a list"
+        return f"{amount}, each entry {inner}" if inner else amount
+    found = next((text for one, hint in zip(value, hints, strict=True) if (text := problem(one, hint))), None)
+    return f"a list{f' of {len(hints)}' if fixed else ''}, each entry {found}" if found else None
+
+
+def _one_of(words: Sequence[Any]) -> str:
+    texts = [str(word) for word in words]
+    return texts[0] if len(texts) == 1 else f"one of {', '.join(texts)}"
+
+
+def shown(value: Any) -> str:
+    """A value on one line of at most 80 characters; text that YAML would read as something else in quotes."""
+    text = repr(value) if isinstance(value, str) and _reads_otherwise(value) else str(value)
+    text = " ".join(text.split())
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _reads_otherwise(text: str) -> bool:
+    """Whether YAML would take these letters without quotes for a number, a switch or nothing."""
+    try:
+        float(text)
+    except ValueError:
+        return text.strip().lower() in ("", "true", "false", "yes", "no", "on", "off", "null", "~")
+    return True
+
+
+def _last(settings: Mapping[str, Any]) -> str:
+    return str(settings["_target_"]).rpartition(".")[2]
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160]

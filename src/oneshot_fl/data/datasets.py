@@ -14,12 +14,13 @@ from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Deviations, Means, PathText
 
 UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 """What torchvision raises over files that are missing, cut short or damaged, and over failed downloads."""
 
 
-def digits(*, mean: list[float], std: list[float]) -> Dataset:
+def digits(*, mean: Means, std: Deviations) -> Dataset:
     """scikit-learn's 1,797 handwritten 8x8 digits (no download), 20% held out by a fixed stratified split."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -38,19 +39,19 @@ def digits(*, mean: list[float], std: list[float]) -> Dataset:
     )
 
 
-def mnist(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def mnist(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """MNIST: 60,000 + 10,000 grey 28x28 digits."""
     return _from_torchvision("MNIST", "mnist", "MNIST/raw/{train,t10k}-*-ubyte", root, download, mean, std)
 
 
-def fashion_mnist(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def fashion_mnist(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """Fashion-MNIST: 60,000 + 10,000 grey 28x28 pictures of clothes."""
     return _from_torchvision(
         "FashionMNIST", "fashion_mnist", "FashionMNIST/raw/{train,t10k}-*-ubyte", root, download, mean, std
     )
 
 
-def emnist(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def emnist(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """EMNIST balanced: 112,800 + 18,800 grey 28x28 letters and digits, 47 classes, turned upright."""
     return _from_torchvision(
         "EMNIST",
@@ -65,17 +66,17 @@ def emnist(*, root: str, download: bool, mean: list[float], std: list[float]) ->
     )
 
 
-def cifar10(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def cifar10(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """CIFAR-10: 50,000 + 10,000 colour 32x32 pictures."""
     return _from_torchvision("CIFAR10", "cifar10", "cifar-10-batches-py/", root, download, mean, std)
 
 
-def cifar100(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def cifar100(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """CIFAR-100: 50,000 + 10,000 colour 32x32 pictures."""
     return _from_torchvision("CIFAR100", "cifar100", "cifar-100-python/", root, download, mean, std)
 
 
-def svhn(*, root: str, download: bool, mean: list[float], std: list[float]) -> Dataset:
+def svhn(*, root: PathText, download: bool, mean: Means, std: Deviations) -> Dataset:
     """SVHN: 73,257 + 26,032 colour 32x32 house numbers (without the `extra` part, as the reference codes)."""
     return _from_torchvision("SVHN", "svhn", "{train,test}_32x32.mat", root, download, mean, std)
 

@@ -6,20 +6,24 @@ from pathlib import Path
 import torch
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.images import class_files, images_in, read_images, subfolders
+from oneshot_fl.data.decode import Byte, Decoding
+from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Positive, Side
 
 
 def image_domains(
     *,
-    root: str,
-    domains: list[str] | None,
-    held_out: str | None,
-    cache: str,
-    size: int | None,
-    channels: int,
-    mean: list[float],
-    std: list[float],
+    root: PathText,
+    domains: Names | None,
+    held_out: Label | None,
+    cache: PathText,
+    size: Side | None,
+    channels: Channels,
+    max_value: Positive | None,
+    background: Byte,
+    mean: Means,
+    std: Deviations,
 ) -> Dataset:
     """The training set is every domain but `held_out`, the test set is the whole of that one.
 
@@ -28,17 +32,20 @@ def image_domains(
 
     Raises:
         OneshotError: a domain is missing or has no images, there are fewer than two domains or two classes, `held_out`
-            is none of the domains or has a class that no training domain has; and as `read_images`.
+            is none of the domains, lacks a class or has one that no training domain has; and as `read_images`.
     """
     folder = Path(root).absolute()
-    names = _find_domains(folder, domains)
-    training = _all_but(held_out, names)
-    classes = sorted({name for domain in training for name in _classes(folder / domain)})
+    trees = _find_domains(folder, domains)
+    training = _all_but(held_out, list(trees))
+    classes = sorted({name for domain in training for name in trees[domain]})
     if len(classes) < 2:
         raise OneshotError(f"data.root: the domains {', '.join(training)} in {folder} have fewer than 2 class folders")
-    files = {domain: class_files(folder / domain, classes) for domain in names}
+    files = {
+        domain: labelled(folder / domain, found, classes, complete=domain not in training)
+        for domain, found in trees.items()
+    }
     # All domains are kept together, so that another held-out domain decodes nothing.
-    parts = read_images(folder, files, cache=cache, size=size, channels=channels)
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, max_value, background))
     images, labels = (torch.cat(tensors) for tensors in zip(*(parts[domain] for domain in training), strict=True))
     data = make_dataset(
         name=folder.name,
@@ -54,12 +61,10 @@ def image_domains(
     )
 
 
-def _classes(domain: Path) -> list[str]:
-    return [name for name in subfolders(domain) if images_in(domain / name)]
-
-
-def _find_domains(folder: Path, domains: list[str] | None) -> list[str]:
-    there = [name for name in subfolders(folder) if _classes(folder / name)]
+def _find_domains(folder: Path, domains: Names | None) -> dict[str, Tree]:
+    """The images of every domain, by its classes."""
+    trees = {name: tree(folder / name) for name in subfolders(folder) if domains is None or name in map(str, domains)}
+    there = [name for name, found in trees.items() if any(found.values())]
     names = there if domains is None else list(map(str, domains))
     if missing := [name for name in names if name not in there]:
         raise OneshotError(
@@ -71,10 +76,10 @@ def _find_domains(folder: Path, domains: list[str] | None) -> list[str]:
             f"data.root: {folder} holds {len(names)} domains, at least 2 are needed: "
             "set data.root to a folder with <domain>/<class>/* images"
         )
-    return names
+    return {name: trees[name] for name in names}
 
 
-def _all_but(held_out: str | None, names: list[str]) -> list[str]:
+def _all_but(held_out: Label | None, names: list[str]) -> list[str]:
     if str(held_out) not in names:
         given = "has no value" if held_out is None else f"there is no domain {held_out}"
         raise OneshotError(f"data.held_out: {given}; set it to the domain to test on, one of {', '.join(names)}")

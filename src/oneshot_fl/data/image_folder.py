@@ -3,35 +3,50 @@
 from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.images import class_files, read_images, subfolders
+from oneshot_fl.data.decode import Byte, Decoding
+from oneshot_fl.data.images import Tree, labelled, read_images, tree
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Channels, Deviations, Means, PathText, Positive, Side
 
 
 def image_folder(
-    *, root: str, cache: str, size: int | None, channels: int, mean: list[float], std: list[float]
+    *,
+    root: PathText,
+    cache: PathText,
+    size: Side | None,
+    channels: Channels,
+    max_value: Positive | None,
+    background: Byte,
+    mean: Means,
+    std: Deviations,
 ) -> Dataset:
     """Read every image below `root` (`read_images`); classes are the sorted names of the folders in `train`.
 
     Raises:
-        OneshotError: a folder is missing or empty, a class is in `test` only, a file is no image, sizes differ.
+        OneshotError: a folder is missing, a class has no images in `train` or in `test` or is in `test` only, a file
+            is no image, sizes differ.
     """
     folder = Path(root).absolute()
-    classes = train_classes(folder)
-    files = {split: class_files(folder / split, classes) for split in ("train", "test")}
-    parts = read_images(folder, files, cache=cache, size=size, channels=channels)
+    train = train_tree(folder)
+    classes = list(train)
+    files = {
+        "train": labelled(folder / "train", train, classes),
+        "test": labelled(folder / "test", tree(folder / "test"), classes),
+    }
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, max_value, background))
     return make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std)
 
 
-def train_classes(folder: Path, *, layout: str = "train/<class>/* and test/<class>/*") -> list[str]:
-    """The sorted names of the folders in `<folder>/train`.
+def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/*") -> Tree:
+    """The images of every folder in `<folder>/train`, sorted by its name.
 
     Raises:
-        OneshotError: there are fewer than two; says which `layout` is needed.
+        OneshotError: there are fewer than two folders; says which `layout` is needed.
     """
-    classes = subfolders(folder / "train")
-    if len(classes) < 2:
+    found = tree(folder / "train")
+    if len(found) < 2:
         raise OneshotError(
-            f"data.root: {folder}/train holds {len(classes)} class folders, at least 2 are needed: "
+            f"data.root: {folder}/train holds {len(found)} class folders, at least 2 are needed: "
             f"set data.root to a folder with {layout} images"
         )
-    return classes
+    return found

@@ -1,103 +1,160 @@
 """Image files as tensors: found in class folders, decoded once, kept in the store."""
 
-from collections.abc import Mapping
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from oneshot_fl.data.decode import Decoding, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Artifact, Store
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-
 Files = list[tuple[Path, int]]
 """Image files and their labels."""
+Tree = dict[str, list[Path]]
+"""The image files of every folder of a folder, by its name."""
+
+
+def suffixes() -> tuple[str, ...]:
+    """How the names of image files end: torchvision's list, and GIF."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    return (*IMG_EXTENSIONS, ".gif")
 
 
 def subfolders(folder: Path) -> list[str]:
-    """The sorted names of the folders in `folder`; none where it does not exist."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    """The sorted names of the folders in `folder` that are not hidden; none where it does not exist."""
+    if not folder.is_dir():
+        return []
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_hidden(entry.name))
+    except OSError as error:
+        raise _unreadable(error) from error
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The image files of one folder, sorted by name."""
-    return sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+    """The image files in a folder and below it, sorted folder by folder as torchvision's `ImageFolder` finds them.
 
-
-def class_files(folder: Path, classes: list[str], *, below: tuple[str, ...] = ("",)) -> Files:
-    """The images of `<folder>/<class>/`, or of the folders `below` that; labels follow the order of `classes`.
+    What is hidden is left out (`.ipynb_checkpoints`, `._name.png`); a folder that does not exist has none.
 
     Raises:
-        OneshotError: there is none, or a folder with images is not among the classes.
+        OneshotError: a folder cannot be read, links lead to one of them twice, or what is named like an image is no
+            regular file (a pipe, a device, a link to nothing).
     """
-    paths = {
-        name: [path for inner in below for path in images_in(folder / name / inner)] for name in subfolders(folder)
-    }
-    unknown = [name for name, found in paths.items() if found and name not in classes]
-    if unknown:
+    found: list[Path] = []
+    seen: set[str] = set()
+    if not folder.exists():
+        return found
+    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        _note_once(parent, seen)
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        found += [_regular(Path(parent, name)) for name in sorted(names) if _is_image(name)]
+    return found
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _is_image(name: str) -> bool:
+    from torchvision.datasets.folder import has_file_allowed_extension
+
+    return not _is_hidden(name) and has_file_allowed_extension(name, suffixes())
+
+
+def _note_once(folder: str, seen: set[str]) -> None:
+    """Links that lead back up would be followed for ever."""
+    if (real := os.path.realpath(folder)) in seen:
+        raise OneshotError(f"data.root: {folder} is a link to {real}, whose images are found already: remove the link")
+    seen.add(real)
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        raise OneshotError(f"data.root: {path} is named like an image and is no regular file: remove or replace it")
+    return path
+
+
+def _refuse(error: OSError) -> None:
+    raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> OneshotError:
+    return OneshotError(f"data.root: {error.filename} cannot be read ({error.strerror}): change its permissions")
+
+
+def tree(folder: Path) -> Tree:
+    """The images of every class folder, by the class."""
+    return {name: images_in(folder / name) for name in subfolders(folder)}
+
+
+def labelled(folder: Path, found: Tree, classes: list[str], *, complete: bool = True) -> Files:
+    """The images found in `folder` with their labels, which follow the order of `classes`.
+
+    Raises:
+        OneshotError: there is none, a folder with images is not among the classes, or a class has a folder without
+            images or, where all of them must be there (`complete`), no images.
+    """
+    if unknown := [name for name, paths in found.items() if paths and name not in classes]:
         raise OneshotError(f"data.root: {folder} has classes that the training set has not: {', '.join(unknown)}")
-    files = [(path, label) for label, name in enumerate(classes) for path in paths.get(name, [])]
+    files = [(path, label) for label, name in enumerate(classes) for path in found.get(name, [])]
+    endings = ", ".join(suffixes())
     if not files:
-        raise OneshotError(f"data.root: no image file in {folder}/<class>/ ({', '.join(sorted(SUFFIXES))})")
+        raise OneshotError(f"data.root: no image file in {folder}/<class>/ ({endings})")
+    if empty := [name for name in classes if not found.get(name) and (complete or name in found)]:
+        raise OneshotError(
+            f"data.root: {folder} has no image file of {', '.join(empty)} ({endings}): add some, or remove the class "
+            "everywhere"
+        )
     return files
 
 
-def read_images(
-    root: Path, files: Mapping[str, Files], *, cache: str, size: int | None, channels: int
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`, all below `root`.
+def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dict[str, tuple[Tensor, Tensor]]:
+    """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`.
 
-    With `size=None` all images must already be square and of one size; with a number they are resized to it. A changed,
-    added or removed file makes a new entry in the store `cache`.
+    With `how.size=None` all images must already be square and of one size; with a number they are resized to it. They
+    are kept in the store `cache` under the contents of all files: whatever changes there is decoded anew.
 
     Raises:
         OneshotError: a file is no image, or sizes differ.
     """
-    inputs = {
-        "size": size,
-        "channels": channels,
-        "files": {part: [_identity(root, path) for path, _ in found] for part, found in files.items()},
-    }
     paths = {part: [path for path, _ in found] for part, found in files.items()}
-    artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, size, channels))
+    inputs = {**vars(how), "files": {part: _sha256(found) for part, found in paths.items()}}
+    artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()
     }
 
 
-def _identity(root: Path, path: Path) -> str:
-    status = path.stat()
-    return f"{path.relative_to(root)}:{status.st_size}:{status.st_mtime_ns}"
+def _sha256(paths: Iterable[Path]) -> str:
+    """Over the contents of files, in their order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise _unreadable(error) from error
+    return digest.hexdigest()
 
 
-def _decode_all(paths: Mapping[str, list[Path]], size: int | None, channels: int) -> Artifact:
+def _decode_all(paths: Mapping[str, list[Path]], how: Decoding) -> Artifact:
     first = next(path for part in paths.values() for path in part)
-    side = _decode(first, size, channels).shape[1]
+    side = decode(first, how).shape[1]
     tensors = {}
     for part, found in paths.items():
-        images = np.empty((len(found), channels, side, side), dtype=np.uint8)  # filled in place: they may be gigabytes
+        images = np.empty((len(found), how.channels, side, side), dtype=np.uint8)  # filled in place: may be gigabytes
         for number, path in enumerate(found):
-            image = _decode(path, size, channels)
+            image = decode(path, how)
             _check_size(path, image, side)
             images[number] = image
         tensors[f"{part}_images"] = torch.from_numpy(images)
     return Artifact(tensors, facts={})
-
-
-def _decode(path: Path, size: int | None, channels: int) -> np.ndarray:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            picture = image.convert("RGB" if channels == 3 else "L")
-    except (UnidentifiedImageError, OSError) as error:
-        raise OneshotError(f"data.root: {path} is not a readable image: remove or replace it") from error
-    if size is not None and picture.size != (size, size):
-        picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(picture).reshape(picture.height, picture.width, channels).transpose(2, 0, 1)
 
 
 def _check_size(path: Path, image: np.ndarray, side: int) -> None:

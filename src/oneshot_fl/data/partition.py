@@ -5,12 +5,14 @@
 
 import hashlib
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Clients, Count, CountOrZero, Label, Positive, Retries, Seed, Spread
 
 Labels = NDArray[np.int64]
 Indices = list[NDArray[np.int64]]
@@ -48,13 +50,15 @@ class Partition:
         return np.stack([np.bincount(labels[index], minlength=classes) for index in self.indices])
 
 
-def iid(labels: Labels, *, clients: int, seed: int) -> Indices:
+def iid(labels: Labels, *, clients: Clients, seed: Seed) -> Indices:
     """A random split into parts that differ by at most one sample."""
     _check_enough(labels, clients)
     return _sorted(np.array_split(np.random.default_rng(seed).permutation(len(labels)), clients))
 
 
-def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, retries: int, seed: int) -> Indices:
+def dirichlet(
+    labels: Labels, *, clients: Clients, alpha: Positive, min_samples: CountOrZero, retries: Retries, seed: Seed
+) -> Indices:
     """Each class is dealt to the clients by Dir(alpha), with a size cap (NIID-Bench; FedHydra, DENSE).
 
     A client that already holds n/m samples gets nothing more of the following classes. The whole draw is repeated
@@ -65,18 +69,50 @@ def dirichlet(labels: Labels, *, clients: int, alpha: float, min_samples: int, r
     """
     _check_enough(labels, clients * max(1, min_samples))
     rng = np.random.default_rng(seed)
-    class_sizes = np.bincount(labels)
-    for _ in range(retries):
-        counts = _capped_dirichlet_counts(class_sizes, clients, alpha, rng)
-        if counts.sum(axis=0).min() >= min_samples:
-            return _deal(labels, counts, rng)
-    raise OneshotError(
-        f"partition.alpha={alpha}: {retries} Dirichlet draws left some of the {clients} clients with fewer than "
-        f"{min_samples} samples; raise partition.alpha, or lower partition.clients or partition.min_samples"
+    counts = _capped_dirichlet_draw(
+        np.bincount(labels),
+        clients,
+        alpha,
+        least=min_samples,
+        retries=retries,
+        rng=rng,
+        way_out="partition.min_samples",
     )
+    return _sorted(_deal(labels, counts, rng))
 
 
-def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: int) -> Indices:
+def dirichlet_equal_chunks(
+    labels: Labels, *, clients: Clients, alpha: Positive, together: Count, retries: Retries, seed: Seed
+) -> Indices:
+    """A Dir(alpha) split that is joined and cut anew into clients of equal size (FedMHO's code, from FedDF's).
+
+    The training set is shuffled and divided among groups of `together` clients, in each of which every class is dealt
+    by Dir(alpha) with a size cap, until the smallest share is half of the mean. The shares, ordered by class, are laid
+    end to end; client k is the k-th of `clients` equal pieces, which may straddle two shares.
+
+    Raises:
+        OneshotError: after `retries` draws some share of a group was still too small.
+    """
+    _check_enough(labels, 2 * clients)
+    rng = np.random.default_rng(seed)
+    order, classes = rng.permutation(len(labels)), int(labels.max()) + 1
+    shares: Indices = []
+    for group in _groups(clients, together):
+        first, last = (len(labels) * k // clients for k in (group[0], group[-1] + 1))
+        members = order[first:last]
+        sizes = np.bincount(labels[members], minlength=classes)
+        least = len(members) // (2 * len(group))
+        counts = _capped_dirichlet_draw(sizes, len(group), alpha, least=least, retries=retries, rng=rng)
+        shares += [members[index] for index in _deal(labels[members], counts, rng)]
+    return _sorted(np.array_split(np.concatenate(shares), clients))
+
+
+def _groups(clients: int, together: int) -> list[range]:
+    """Consecutive clients, as many at once as `together`; the last group has what is left."""
+    return [range(first, min(first + together, clients)) for first in range(0, clients, together)]
+
+
+def dirichlet_class_prior(labels: Labels, *, clients: Clients, alpha: Positive, seed: Seed) -> Indices:
     """Clients of equal size, each with its own class prior drawn from Dir(alpha) (Co-Boosting's code, sigma=0).
 
     Where a class is used up, the priors are renormalised over what is left, so that the draw always ends.
@@ -84,9 +120,11 @@ def dirichlet_class_prior(labels: Labels, *, clients: int, alpha: float, seed: i
     return lognormal(labels, clients=clients, alpha=alpha, sigma=0.0, seed=seed)
 
 
-def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None, seed: int) -> Indices:
+def lognormal(labels: Labels, *, clients: Clients, sigma: Spread, alpha: Positive | None, seed: Seed) -> Indices:
     """Client sizes from a log-normal law, class priors from Dir(alpha) (Co-Boosting, Table 4).
 
+    The clients take turns by lot as in its code: who is not full yet has the same chance of the next sample, however
+    much it still lacks, so that small clients are served by their priors and large ones get what is left.
     `alpha=None` gives every client the same class mix. `sigma=0` gives clients of equal size.
     """
     _check_enough(labels, clients)
@@ -97,10 +135,10 @@ def lognormal(labels: Labels, *, clients: int, sigma: float, alpha: float | None
         priors = np.tile(class_sizes / len(labels), (clients, 1))
     else:
         priors = rng.dirichlet(np.full(len(class_sizes), alpha), clients)
-    return _deal(labels, _fill(sizes, priors, class_sizes, rng), rng)
+    return _sorted(_deal(labels, _fill(sizes, priors, class_sizes, rng), rng))
 
 
-def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int) -> Indices:
+def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed: Seed) -> Indices:
     """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
 
     Classes are shuffled once and round robin, so that no class has over one holder more than another.
@@ -120,11 +158,11 @@ def classes_per_client(labels: Labels, *, clients: int, classes: int, seed: int)
     for label, size in enumerate(np.bincount(labels)):
         holders = np.flatnonzero((dealt == label).any(axis=1))
         counts[label, holders] = [len(part) for part in np.array_split(np.arange(size), len(holders))]
-    return _deal(labels, counts, rng)
+    return _sorted(_deal(labels, counts, rng))
 
 
 def leave_one_domain_out(
-    labels: Labels, *, domains: NDArray[np.int64], clients: int, held_out: str | None, seed: int
+    labels: Labels, *, domains: NDArray[np.int64], clients: Clients, held_out: Label | None, seed: Seed
 ) -> Indices:
     """One client a training domain, in their order, or as many for each, which share it iid (Co-Boosting, Table 14).
 
@@ -159,6 +197,31 @@ def _check_enough(samples: NDArray[np.int64], needed: int, *, of: str = "the tra
         )
 
 
+def _capped_dirichlet_draw(
+    class_sizes: NDArray[np.int64],
+    clients: int,
+    alpha: float,
+    *,
+    least: int,
+    retries: int,
+    rng: np.random.Generator,
+    way_out: str = "",
+) -> NDArray[np.int64]:
+    """Counts `[c, m]` of the first of `retries` draws that gives every client at least so many samples.
+
+    Raises:
+        OneshotError: none did; `way_out` is a key that may be lowered besides `partition.clients`.
+    """
+    for _ in range(retries):
+        counts = _capped_dirichlet_counts(class_sizes, clients, alpha, rng)
+        if counts.sum(axis=0).min() >= least:
+            return counts
+    raise OneshotError(
+        f"partition.alpha={alpha}: {retries} Dirichlet draws left some of the {clients} clients with fewer than "
+        f"{least} samples; raise partition.alpha, or lower partition.clients{f' or {way_out}' * bool(way_out)}"
+    )
+
+
 def _capped_dirichlet_counts(
     class_sizes: NDArray[np.int64], clients: int, alpha: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -186,18 +249,30 @@ def _fill(
     class_sizes: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Counts `[c, m]`: clients draw one class at a time, in random order, from their prior over what is left."""
+    """Counts `[c, m]`: clients draw one class at a time, in turns by lot, from their prior over what is left."""
     left = class_sizes.copy()
     counts = np.zeros((len(class_sizes), len(sizes)), dtype=np.int64)
     cumulative = _cumulative(priors, left)
     uniform = rng.random(sizes.sum())
-    for draw, client in zip(uniform.tolist(), rng.permutation(np.repeat(np.arange(len(sizes)), sizes)), strict=True):
+    for draw, client in zip(uniform.tolist(), _turns(sizes, rng), strict=True):
         label = bisect_right(cumulative[client], draw * cumulative[client][-1])
         counts[label, client] += 1
         left[label] -= 1
         if left[label] == 0 and left.any():
             cumulative = _cumulative(priors, left)
     return counts
+
+
+def _turns(sizes: NDArray[np.int64], rng: np.random.Generator) -> Iterator[int]:
+    """Client k `sizes[k]` times, each time drawn with equal chances from those that are not full."""
+    left = sizes.tolist()
+    open_clients = [k for k, size in enumerate(left) if size]
+    for draw in rng.random(sum(left)).tolist():
+        client = open_clients[int(draw * len(open_clients))]
+        yield client
+        left[client] -= 1
+        if not left[client]:
+            open_clients.remove(client)
 
 
 def _cumulative(priors: NDArray[np.float64], left: NDArray[np.int64]) -> list[list[float]]:
@@ -210,13 +285,13 @@ def _cumulative(priors: NDArray[np.float64], left: NDArray[np.int64]) -> list[li
 
 
 def _deal(labels: Labels, counts: NDArray[np.int64], rng: np.random.Generator) -> Indices:
-    """Shuffle every class and cut it by `counts[c, m]`."""
+    """Shuffle every class and cut it by `counts[c, m]`; what a client gets is ordered by class."""
     per_client: list[list[NDArray[np.int64]]] = [[] for _ in range(counts.shape[1])]
     for label, row in enumerate(counts):
         members = rng.permutation(np.flatnonzero(labels == label))
         for client, part in enumerate(np.split(members, np.cumsum(row)[:-1])):
             per_client[client].append(part)
-    return _sorted([np.concatenate(parts) for parts in per_client])
+    return [np.concatenate(parts) for parts in per_client]
 
 
 def _sorted(indices: Indices) -> Indices:

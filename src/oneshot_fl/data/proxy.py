@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.values import Fraction, Images, Seed
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class Proxy:
         return Proxy(lambda: self.images.to(device))
 
 
-def noise(data: Dataset, *, samples: int, seed: int) -> tuple[Dataset, Proxy]:
+def noise(data: Dataset, *, samples: Images, seed: Seed) -> tuple[Dataset, Proxy]:
     """Pixels drawn uniformly: the only proxy that needs no data."""
     shape = (samples, data.spec.channels, data.spec.size, data.spec.size)
     rng = torch_generator(seed, "proxy")
     return data, Proxy(lambda: torch.randint(256, shape, generator=rng, dtype=torch.uint8))
 
 
-def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Proxy]:
+def hold_out(data: Dataset, *, fraction: Fraction, seed: Seed) -> tuple[Dataset, Proxy]:
     """A random `fraction` of the training set, which no client gets (Co-Boosting's App.: 20%).
 
     Raises:
@@ -68,7 +69,7 @@ def hold_out(data: Dataset, *, fraction: float, seed: int) -> tuple[Dataset, Pro
     return remaining, Proxy(lambda: data.train_images[order[:count].sort().values])
 
 
-def from_dataset(data: Dataset, *, other: Dataset, samples: int, seed: int) -> tuple[Dataset, Proxy]:
+def from_dataset(data: Dataset, *, other: Dataset, samples: Images, seed: Seed) -> tuple[Dataset, Proxy]:
     """At most `samples` random training images of another data set, in this one's size and channels."""
     order = torch.randperm(len(other.train_labels), generator=torch_generator(seed, "proxy"))[:samples]
     chosen = other.train_images[order.sort().values]

@@ -3,36 +3,36 @@
 from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.image_folder import train_classes
-from oneshot_fl.data.images import Files, class_files, images_in, read_images
+from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.image_folder import train_tree
+from oneshot_fl.data.images import Tree, images_in, labelled, read_images, tree
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Deviations, Means, PathText, Side
 
 ANNOTATIONS = "val_annotations.txt"
 
 
-def tiny_imagenet(*, root: str, cache: str, size: int | None, mean: list[float], std: list[float]) -> Dataset:
+def tiny_imagenet(*, root: PathText, cache: PathText, size: Side | None, mean: Means, std: Deviations) -> Dataset:
     """Tiny ImageNet: 100,000 + 10,000 colour 64x64 pictures, 200 classes, named by their WordNet ids.
 
     Reads `train/<class>/images/*` and, as the test set, `val/images/*` with `val/val_annotations.txt`; a `val` that is
     already sorted into class folders does as well. The official test set has no labels.
 
     Raises:
-        OneshotError: a folder or the annotations are missing or do not fit each other, a file is no image.
+        OneshotError: a folder or the annotations are missing or do not fit each other, a class has no images in one of
+            the two, a file is no image.
     """
     folder = Path(root).absolute()
-    classes = train_classes(folder, layout="train/<class>/images/* and val/images/*")
-    within = ("", "images")
-    val = folder / "val"
-    files = {
-        "train": class_files(folder / "train", classes, below=within),
-        "test": _annotated(val, classes) if images_in(val / "images") else class_files(val, classes, below=within),
-    }
-    parts = read_images(folder, files, cache=cache, size=size, channels=3)
+    train = train_tree(folder, layout="train/<class>/images/* and val/images/*")
+    classes, val = list(train), folder / "val"
+    test = _annotated(val, classes) if images_in(val / "images") else tree(val)
+    files = {"train": labelled(folder / "train", train, classes), "test": labelled(val, test, classes)}
+    parts = read_images(files, cache=cache, how=Decoding(size, channels=3))
     return make_dataset(name="tiny_imagenet", **parts, class_names=tuple(classes), mean=mean, std=std)
 
 
-def _annotated(folder: Path, classes: list[str]) -> Files:
-    """The images of `<folder>/images`, labelled by the file of annotations beside it."""
+def _annotated(folder: Path, classes: list[str]) -> Tree:
+    """The images of `<folder>/images` by the classes that the file of annotations beside it gives them."""
     table = folder / ANNOTATIONS
     annotations = _read_annotations(table)
     images = {path.name: path for path in images_in(folder / "images")}
@@ -40,11 +40,12 @@ def _annotated(folder: Path, classes: list[str]) -> Files:
         raise OneshotError(
             f"data.root: {folder}/images lacks {len(missing)} files that {table} names: {missing[0]}, ..."
         )
-    labels = {name: label for label, name in enumerate(classes)}
-    for name in images:
-        if annotations.get(name) not in labels:
+    found: Tree = {name: [] for name in classes}
+    for name, path in images.items():
+        if annotations.get(name) not in found:
             raise OneshotError(f"data.root: {table} gives no class of the training set for images/{name}")
-    return [(path, labels[annotations[name]]) for name, path in images.items()]
+        found[annotations[name]].append(path)
+    return found
 
 
 def _read_annotations(table: Path) -> dict[str, str]:

@@ -31,19 +31,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.batches import index_batches
-from oneshot_fl.data.dataset import DataSpec, channelwise
-from oneshot_fl.parts.perturb import Teacher
+from oneshot_fl.data.dataset import channelwise
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.slots import Teacher
+from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View
+from oneshot_fl.values import NotNegative, Positive
 
 
 @dataclass(frozen=True)
 class HardCrossEntropy:
     """mean (1 - p_y)^power CE(P, y): samples that the ensemble finds hard weigh more (Eqs. 5-6; p is not trained)."""
 
-    weight: float
-    power: float
+    weight: NotNegative
+    power: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -56,7 +57,7 @@ class BoostedWeights(nn.Module):
     """The clients' logits weighted by learned w (Eq. 2), which starts at 1/m and moves by sign steps (Eq. 12).
 
     Args:
-        uploads: what the clients sent.
+        server: with the clients' classifiers.
         step: mu; 0 keeps the plain average.
         decay: mu is multiplied by this after every round.
         per: a step a `batch` of the pool, or one a `round` over the whole pool.
@@ -64,23 +65,23 @@ class BoostedWeights(nn.Module):
         normalise: divide by the sum of w.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
     weights: Tensor
     rate: Tensor
 
     def __init__(
         self,
-        uploads: Uploads,
+        server: Server,
         *,
-        step: float,
-        decay: float,
+        step: NotNegative,
+        decay: Positive,
         per: Literal["batch", "round"],
         include_newest: bool,
         normalise: bool,
     ) -> None:
         super().__init__()
         self.decay, self.per, self.include_newest, self.normalise = decay, per, include_newest, normalise
-        clients = len(uploads.sizes)
+        clients = len(server.uploads.sizes)
         self.register_buffer("weights", torch.full((clients,), 1 / clients))
         self.register_buffer("rate", torch.tensor(step))
 
@@ -88,24 +89,24 @@ class BoostedWeights(nn.Module):
         """Client logits `[m, b, c]` -> ensemble logits `[b, c]`; the label is not used."""
         return self._combine(P, self.weights)
 
-    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+    def remember(self, P: Tensor, y: Tensor) -> Tensor:
         """The pool keeps all clients' logits, `[b, m, c]`, because the weights go on changing."""
         return P.transpose(0, 1)
 
-    def recall(self, kept: Tensor) -> Tensor:
+    def recall(self, answers: Tensor) -> Tensor:
         """The ensemble's present logits `[b, c]` from what the pool kept."""
-        return self._combine(kept.transpose(0, 1), self.weights)
+        return self._combine(answers.transpose(0, 1), self.weights)
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """Move the weights against the gradient's sign on the pool's images and their target labels."""
         entries = list(pool.entries)[: None if self.include_newest else -1]
         if entries:
             y = torch.cat([entry.y for entry in entries])
-            kept = torch.cat([entry.kept for entry in entries])
+            answers = torch.cat([entry.answers for entry in entries])
             size = batch_size if self.per == "batch" else len(y)
             for batch in index_batches(len(y), size, rng):
                 index = batch.to(y.device)
-                self._step(kept[index].transpose(0, 1), y[index])
+                self._step(answers[index].transpose(0, 1), y[index])
         self.rate *= self.decay
 
     def _step(self, P: Tensor, y: Tensor) -> None:
@@ -124,14 +125,16 @@ class Perturbation:
     """x + epsilon d, where d leads the ensemble's answer towards a random vector u ~ U[-1, 1]^c (Eq. 10).
 
     Args:
-        spec: of the images; epsilon is in units of [0, 1] pixels.
-        epsilon: the strength.
+        server: with the data spec.
+        epsilon: the strength, in units of [0, 1] pixels.
         direction: `sign` of the gradient on softmax(answer / 4) (the code), or the `gradient` of u^T answer divided by
             its Euclidean norm a sample (the paper).
     """
 
-    def __init__(self, spec: DataSpec, *, epsilon: float, direction: Literal["sign", "gradient"]) -> None:
-        self.spec, self.epsilon, self.direction = spec, epsilon, direction
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
+
+    def __init__(self, server: Server, *, epsilon: NotNegative, direction: Literal["sign", "gradient"]) -> None:
+        self.spec, self.epsilon, self.direction = server.spec, epsilon, direction
 
     def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
         """Images `[b, C, H, W]` -> perturbed images, detached."""

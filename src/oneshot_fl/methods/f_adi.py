@@ -28,13 +28,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oneshot_fl.parts.view import View
+from oneshot_fl.values import NotNegative, Positive
 
 
 @dataclass(frozen=True)
 class TotalVariation:
     """|dx| + |dy| + |two diagonals|: Euclidean norms over the whole batch."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -53,7 +54,7 @@ class TotalVariation:
 class ImageNorm:
     """The Euclidean norm of an image."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -65,8 +66,8 @@ class ImageNorm:
 class Competition:
     """1 - JS(softmax(P / T), softmax(student / T)), probabilities clipped to [0.01, 0.99], JS to [0, 1]."""
 
-    weight: float
-    temperature: float
+    weight: NotNegative
+    temperature: Positive
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:

@@ -27,13 +27,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oneshot_fl.parts.view import View
+from oneshot_fl.values import NotNegative
 
 
 @dataclass(frozen=True)
 class PseudoLabel:
     """CE(P, argmax P)."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -45,7 +46,7 @@ class PseudoLabel:
 class Activation:
     """-mean |f_k|, f_k what enters client k's last layer."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
     def __call__(self, view: View) -> Tensor:
@@ -57,7 +58,7 @@ class Activation:
 class InformationEntropy:
     """sum_c p_c log10 p_c of the batch's mean probabilities p: negative entropy, least when classes are balanced."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:

@@ -26,26 +26,26 @@ Deviations:
 counts, and FedMHO's learning rates and numbers of images; clients there are half `cvae_large`, half `cvae_small`.
 """
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from oneshot_fl.data.batches import index_batches
-from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
-from oneshot_fl.parts.sources import Minimise, Score
-from oneshot_fl.parts.uploads import Decoder
+from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.values import Count, Positive
 
 
 class OwnDecoderSource(DecoderSource):
     """Images from one decoder of the server's, which has learned to draw what the clients' decoders draw.
 
     Args:
-        make: builds a VAE; its decoder is the server's, its `distance` is what that minimises.
+        server: with the clients' decoders; a VAE of the first one's architecture is the server's.
+        optimizer: of its decoder, which minimises the VAE's `distance`.
         samples: images for the classifier.
         taught: images of the clients' decoders that it learns from.
         epochs, batch_size: of that learning.
@@ -56,27 +56,27 @@ class OwnDecoderSource(DecoderSource):
 
     def __init__(
         self,
-        decoders: list[Decoder],
+        server: Server,
         *,
-        spec: DataSpec,
-        make: Callable[[], CVAE],
-        samples: int,
-        taught: int,
-        epochs: int,
-        batch_size: int,
+        optimizer: OptimizerFactory,
+        samples: Count,
+        taught: Count,
+        epochs: Count,
+        batch_size: Count,
         split: Split,
-        bound: float | None,
+        bound: Positive | None,
     ) -> None:
-        super().__init__(decoders, spec=spec, samples=taught, split=split, bound=bound)
-        self.make_model, self.drawn, self.epochs, self.batch_size = make, samples, epochs, batch_size
-        vae = make()
+        super().__init__(server, samples=taught, split=split, bound=bound)
+        self.build, self.optimizer = self.decoders[0].build, optimizer
+        self.drawn, self.epochs, self.batch_size = samples, epochs, batch_size
+        vae = self.build()
         self.decoder, self.latent, self.distance = vae.decoder, vae.latent, vae.distance
 
     def begin(self, rng: torch.Generator) -> None:
         """The decoder's first weights."""
         with torch.random.fork_rng():
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=rng)))
-            self.decoder.load_state_dict(self.make_model().decoder.state_dict())
+            self.decoder.load_state_dict(self.build().decoder.state_dict())
 
     def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """The decoder learns; then images `[n, C, H, W]` as models see them, and their labels `[n]`."""

@@ -45,8 +45,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oneshot_fl.parts.ensembles import Fixed
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View
+from oneshot_fl.values import NotNegative, Positive
 
 
 def guidance_capability(losses: Tensor, *, min_loss: float) -> Tensor:
@@ -74,7 +75,7 @@ class StratifiedAggregation(Fixed):
     """SA (Alg. 3): P[i] = scale sum_k U_r[y_i, k] (U_c[:, k] * P_k[i]), Eqs. 8-11 with `scale=1`.
 
     Args:
-        uploads: with the guidance matrix U.
+        server: with the guidance matrix U.
         scale: of the result. The columns of U_c sum to 1, so the paper's logits are about c times smaller than a
             client's; `scale=c` undoes that.
         in_model: whether U_c weighs the classes inside each client (Eq. 8).
@@ -82,19 +83,19 @@ class StratifiedAggregation(Fixed):
             whose logarithm is then the answer.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"guidance"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "guidance"})
     rows: Tensor
     columns: Tensor
 
     def __init__(
-        self, uploads: Uploads, *, scale: float, in_model: bool, space: Literal["logits", "probabilities"]
+        self, server: Server, *, scale: Positive, in_model: bool, space: Literal["logits", "probabilities"]
     ) -> None:
-        super().__init__()
-        if uploads.guidance is None:
+        super().__init__(server)
+        if server.guidance is None:
             raise ValueError("stratified aggregation needs the guidance matrix U")
         self.scale, self.space = scale, space
-        columns = normalised_columns(uploads.guidance)
-        self.register_buffer("rows", normalised_rows(uploads.guidance))
+        columns = normalised_columns(server.guidance)
+        self.register_buffer("rows", normalised_rows(server.guidance))
         self.register_buffer("columns", columns if in_model else torch.ones_like(columns))
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class StratifiedAggregation(Fixed):
 class HardLabel:
     """CE(F_g(x), H[P]): the student should agree with the ensemble's most likely class (Eq. 18); `weight` is beta."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from oneshot_fl.parts.terms import kl_divergence
 from oneshot_fl.parts.view import View
+from oneshot_fl.values import NotNegative
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class TeacherDistillation:
     With `per_class` it is divided by the number of classes, as in the authors' code.
     """
 
-    weight: float
+    weight: NotNegative
     per_class: bool
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -62,7 +63,7 @@ class SelfDistillation:
     With `per_class` it is divided by the number of classes, as in the authors' code.
     """
 
-    weight: float
+    weight: NotNegative
     per_class: bool
     needs: ClassVar[frozenset[str]] = frozenset({"start"})
 

@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
 from oneshot_fl.parts.inits import mean_state
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Server
 
 TRANSPARENT = (
     nn.ReLU,
@@ -49,10 +49,14 @@ TRANSPARENT = (
 class OptimalTransport:
     """The average of the clients after a permutation of each one's hidden units towards the anchor's."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"same_architecture", "chain"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "same_architecture", "chain"})
 
-    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+    def __init__(self, server: Server) -> None:
+        self.uploads = server.uploads
+
+    def __call__(self, student: nn.Module) -> nn.Module:
         """The student with the fused weights loaded."""
+        uploads = self.uploads
         anchor = uploads.models[uploads.sizes.index(max(uploads.sizes))]
         aligned = [aligned_state(model, anchor) for model in uploads.models]
         student.load_state_dict(mean_state(aligned, uploads.sizes))

@@ -15,6 +15,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.values import Width, Widths
 
 
 class Encoder(nn.Module):
@@ -119,7 +120,7 @@ class Crop(nn.Module):
         return x[:, :, : self.size, : self.size]
 
 
-def mlp(spec: DataSpec, *, latent: int, hidden: int) -> CVAE:
+def mlp(spec: DataSpec, *, latent: Width, hidden: Width) -> CVAE:
     """FedMHO's CVAE-small for MNIST and Fashion-MNIST: one hidden layer, the label beside the encoder's pixels."""
     pixels = spec.channels * spec.size**2
     head = nn.Sequential(*_dense(pixels + spec.classes, hidden), nn.Linear(hidden, 2 * latent))
@@ -132,7 +133,7 @@ def mlp(spec: DataSpec, *, latent: int, hidden: int) -> CVAE:
     return CVAE(encoder, _decoder(layers, spec), latent=latent)
 
 
-def conv(spec: DataSpec, *, latent: int, channels: list[int], hidden: int, label_in_encoder: bool) -> CVAE:
+def conv(spec: DataSpec, *, latent: Width, channels: Widths, hidden: Width, label_in_encoder: bool) -> CVAE:
     """FedMHO's CVAE-small of 4x4 convolutions at stride 2: two for EMNIST, three for SVHN and CIFAR-10.
 
     A side that the strides do not divide is rounded down in the encoder; in the decoder up, and its images are cropped.
@@ -162,7 +163,7 @@ def conv(spec: DataSpec, *, latent: int, channels: list[int], hidden: int, label
     return CVAE(encoder, _decoder(_grown(maps, up, spec, latent, hidden), spec), latent=latent)
 
 
-def large(spec: DataSpec, *, latent: int) -> CVAE:
+def large(spec: DataSpec, *, latent: Width) -> CVAE:
     """FedMHO's CVAE-large: 3x3 convolutions (64, 128, 256), max pooling down and bilinear upsampling back.
 
     A side that is no multiple of 4 is rounded down in the encoder; in the decoder up, and its images are cropped.
@@ -182,7 +183,7 @@ def large(spec: DataSpec, *, latent: int) -> CVAE:
     return CVAE(encoder, _decoder(_grown(maps, up, spec, latent, 256), spec), latent=latent)
 
 
-def fedcvae(spec: DataSpec, *, latent: int) -> CVAE:
+def fedcvae(spec: DataSpec, *, latent: Width) -> CVAE:
     """FEDCVAE's (Heinbaugh et al. 2023): batch normalisation, an encoder that does not see the label.
 
     As in its code everything happens at 32x32: the encoder's images and the loss's target are resized to that, and the

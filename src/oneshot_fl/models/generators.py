@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.image_conv import ConvToImage2d
+from oneshot_fl.values import BatchSize, Width
 
 
 class Generator(Protocol):
@@ -59,7 +60,7 @@ class ConvGenerator(nn.Module):
             1.13 times; at 3x32x32 with cnn3, 1.02 and 1.07 to 1.09 times.
     """
 
-    def __init__(self, spec: DataSpec, *, noise: int, width: int, compiled: bool = False) -> None:
+    def __init__(self, spec: DataSpec, *, noise: Width, width: Width, compiled: bool = False) -> None:
         super().__init__()
         self.spec, self.noise = spec, noise
         self.base = math.ceil(spec.size / 4)
@@ -113,7 +114,7 @@ class Pixels(nn.Module):
         count: b, the number of images.
     """
 
-    def __init__(self, spec: DataSpec, *, count: int) -> None:
+    def __init__(self, spec: DataSpec, *, count: BatchSize) -> None:
         super().__init__()
         self.images = nn.Parameter(torch.zeros(count, spec.channels, spec.size, spec.size))
 

@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.parts.sources import Minimise, Score
-from oneshot_fl.parts.uploads import Decoder
+from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.values import Count, Positive
 
 Split = Literal["label_distribution", "squared_counts", "categorical"]
 
@@ -62,19 +63,20 @@ class DecoderSource(nn.Module):
     """All images at once: every decoder draws its share.
 
     Args:
+        server: with the decoders.
         samples: how many in all, before any filter.
         split: who draws how many of which class: `label_distribution`, `squared_counts`, `categorical`.
         bound: of the noise; None for none.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"decoders"})
+    optimizer: OptimizerFactory | None = None
     reset = False
 
-    def __init__(
-        self, decoders: list[Decoder], *, spec: DataSpec, samples: int, split: Split, bound: float | None
-    ) -> None:
+    def __init__(self, server: Server, *, samples: Count, split: Split, bound: Positive | None) -> None:
         super().__init__()
-        self.decoders, self.spec, self.samples, self.split, self.bound = decoders, spec, samples, split, bound
+        self.decoders, self.spec = server.uploads.decoders, server.spec
+        self.samples, self.split, self.bound = samples, split, bound
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
@@ -88,7 +90,7 @@ class DecoderSource(nn.Module):
         """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1]."""
         for decoder, share in zip(self.decoders, self._shares(rng), strict=True):
             labels = torch.arange(len(share)).repeat_interleave(share)
-            yield draw(decoder.module, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
+            yield draw(decoder.model, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
 
     def _shares(self, rng: torch.Generator) -> Tensor:
         counts = torch.stack([decoder.label_counts for decoder in self.decoders])

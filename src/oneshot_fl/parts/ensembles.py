@@ -3,48 +3,32 @@
 Sums are written as products and sums and not as `einsum`, which mixed precision would compute in bf16.
 """
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction
-
-
-class Ensemble(Protocol):
-    """What the loop asks of an ensemble besides its logits."""
-
-    def __call__(self, P: Tensor, y: Tensor) -> Tensor:
-        """Client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
-
-    def keep(self, P: Tensor, y: Tensor) -> Tensor:
-        """What the pool keeps of a batch, `[b, ...]`."""
-
-    def recall(self, kept: Tensor) -> Tensor:
-        """The teacher's logits `[b, c]` from what the pool kept."""
-
-    def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
-        """Learn from the pool, once a round."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What it has learned; an `nn.Module` has this already."""
 
 
 class Fixed(nn.Module):
     """An ensemble that never changes: the pool keeps its logits, and there is nothing to refit."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
 
-    def keep(self, P: Tensor, y: Tensor) -> Tensor:
-        """What the pool keeps of a batch: the ensemble's logits `[b, c]`."""
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+
+    def remember(self, P: Tensor, y: Tensor) -> Tensor:
+        """What the pool keeps of the answers to a batch: the ensemble's logits `[b, c]`."""
         return self(P, y)
 
-    def recall(self, kept: Tensor) -> Tensor:
+    def recall(self, answers: Tensor) -> Tensor:
         """The logits again."""
-        return kept
+        return answers
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """Nothing to learn."""
@@ -53,16 +37,15 @@ class Fixed(nn.Module):
 class NoTeacher(Fixed):
     """For a student that learns from labels alone: no client is asked, and the pool keeps nothing."""
 
-    def keep(self, P: Tensor, y: Tensor) -> Tensor:
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def remember(self, P: Tensor, y: Tensor) -> Tensor:
         """`[b, 0]`"""
         return P.new_empty(len(y), 0)
 
 
 class LogitAverage(Fixed):
     """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
-
-    def __init__(self, uploads: Uploads) -> None:
-        super().__init__()
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """The label is not used."""
@@ -74,9 +57,9 @@ class SizeWeighted(Fixed):
 
     weights: Tensor
 
-    def __init__(self, uploads: Uploads) -> None:
-        super().__init__()
-        sizes = torch.tensor(uploads.sizes, dtype=torch.float32)
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        sizes = torch.tensor(server.uploads.sizes, dtype=torch.float32)
         self.register_buffer("weights", sizes / sizes.sum())
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
@@ -86,9 +69,6 @@ class SizeWeighted(Fixed):
 
 class ProbabilityAverage(Fixed):
     """The logarithm of the mean of the clients' softmax probabilities."""
-
-    def __init__(self, uploads: Uploads) -> None:
-        super().__init__()
 
     def forward(self, P: Tensor, y: Tensor) -> Tensor:
         """The label is not used."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Server, Uploads
 
 
 class Fresh:
@@ -13,7 +13,10 @@ class Fresh:
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+    def __init__(self, server: Server) -> None:
+        pass
+
+    def __call__(self, student: nn.Module) -> nn.Module:
         """The student itself."""
         return student
 
@@ -33,11 +36,14 @@ class Average:
     McMahan et al. 2017, Alg. 1.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"same_architecture"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "same_architecture"})
 
-    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+    def __init__(self, server: Server) -> None:
+        self.uploads = server.uploads
+
+    def __call__(self, student: nn.Module) -> nn.Module:
         """The student with the average loaded; at least one client has its architecture."""
-        states, sizes = _alike(student, uploads)
+        states, sizes = _alike(student, self.uploads)
         student.load_state_dict(mean_state(states, sizes))
         return student
 
@@ -47,9 +53,12 @@ class AverageWhereAlike:
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def __call__(self, student: nn.Module, uploads: Uploads) -> nn.Module:
+    def __init__(self, server: Server) -> None:
+        self.uploads = server.uploads
+
+    def __call__(self, student: nn.Module) -> nn.Module:
         """The student with that mean loaded."""
-        states, _ = _alike(student, uploads)
+        states, _ = _alike(student, self.uploads)
         if states:
             student.load_state_dict(mean_state(states, [1] * len(states)))
         return student

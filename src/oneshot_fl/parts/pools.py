@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.data.batches import index_batches
-from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.spread import spread
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.values import Count, Share
 
 
 class Entry(NamedTuple):
-    """One round's images `[b, C, H, W]`, their target labels `[b]`, and what the ensemble keeps of its answer."""
+    """One round's images `[b, C, H, W]`, their target labels `[b]`, and what the ensemble remembers of its answer."""
 
     x: Tensor
     y: Tensor
-    kept: Tensor
+    answers: Tensor
 
 
 class Pool:
@@ -31,21 +32,15 @@ class Pool:
     as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds).
 
     Args:
-        spec: of the images; only `uint8` needs it.
+        server: with the spec of the images.
     """
 
     def __init__(
-        self,
-        *,
-        rounds: int | None,
-        refill: bool = True,
-        nearest: float = 1.0,
-        uint8: bool = False,
-        spec: DataSpec | None = None,
+        self, server: Server, *, rounds: Count | None, refill: bool = True, nearest: Share = 1.0, uint8: bool = False
     ) -> None:
         self.entries: deque[Entry] = deque(maxlen=rounds)
         self.refill, self.nearest = refill, nearest
-        self.spec = spec if uint8 else None
+        self.spec = server.spec if uint8 else None
         self.added = 0
         """Batches that ever entered."""
 
@@ -87,16 +82,16 @@ class Pool:
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One shuffled pass over everything in the pool, unpacked."""
-        x, y, kept = (torch.cat(column) for column in zip(*self.entries, strict=True))
+        x, y, answers = (torch.cat(column) for column in zip(*self.entries, strict=True))
         for batch in index_batches(len(y), batch_size, rng):
             index = batch.to(y.device)
-            yield Entry(self.unpack(x[index]), y[index], kept[index])
+            yield Entry(self.unpack(x[index]), y[index], answers[index])
 
     def with_answers(self, answer: Callable[[Tensor], Tensor], batch_size: int) -> "Pool":
         """A pool of the same images that keeps `answer(images)` `[n, ...]` instead, asked for batch by batch."""
         other = copy(self)
         parts = ((entry, [answer(self.unpack(part)) for part in entry.x.split(batch_size)]) for entry in self.entries)
-        other.entries = deque(entry._replace(kept=torch.cat(answers)) for entry, answers in parts)
+        other.entries = deque(entry._replace(answers=torch.cat(answers)) for entry, answers in parts)
         return other
 
 
@@ -110,4 +105,4 @@ def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:
         count = max(1, int(share * len(members)))
         chosen.append(members[distances.argsort(stable=True)[:count]].sort().values)
     index = torch.cat(chosen)
-    return Entry(entry.x[index], entry.y[index], entry.kept[index])
+    return Entry(entry.x[index], entry.y[index], entry.answers[index])

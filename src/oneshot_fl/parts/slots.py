@@ -1,18 +1,116 @@
-"""A method, built: what the loop of `phases.distill` is made of."""
+"""What a method is made of: every slot's protocol, the recipes of a method, and the loop that they become."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from oneshot_fl.parts.ensembles import Ensemble
-from oneshot_fl.parts.perturb import Perturb
+from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.sources import Source
-from oneshot_fl.parts.terms import Objective
-from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.phases.trainer import OptimizerFactory
+from oneshot_fl.parts.uploads import Server, Uploads
+from oneshot_fl.parts.view import View
+from oneshot_fl.recipe import Recipe
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Images and target labels -> the generator's loss, a scalar."""
+Minimise = Callable[[Tensor], None]
+"""One optimiser step on a loss."""
+Teacher = Callable[[Tensor], Tensor]
+"""Images `[b, C, H, W]` -> the ensemble's logits `[b, c]`."""
+Schedule = Literal["constant", "cosine"]
+UploadStep = Callable[[Uploads], Uploads]
+"""An attack or a gate: what it leaves of the uploads."""
+
+
+class Init(Protocol):
+    """How the student begins; made with the server."""
+
+    needs: ClassVar[frozenset[str]]
+
+    def __call__(self, student: nn.Module) -> nn.Module:
+        """The student as it was built -> as it begins."""
+
+
+class Term(Protocol):
+    """A loss term; one with weight 0 is never computed. The only part that is made without the server."""
+
+    weight: float
+    needs: ClassVar[frozenset[str]]
+    """Of the view: `statistics`, `features`, `start`."""
+
+    def __call__(self, view: View) -> Tensor:
+        """A scalar, before weighting."""
+
+
+class Ensemble(Protocol):
+    """How m clients speak with one voice; an `nn.Module`, made with the server."""
+
+    needs: ClassVar[frozenset[str]]
+
+    def __call__(self, P: Tensor, y: Tensor) -> Tensor:
+        """Client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
+
+    def remember(self, P: Tensor, y: Tensor) -> Tensor:
+        """What the pool keeps of the answers to a batch, `[b, ...]`."""
+
+    def recall(self, answers: Tensor) -> Tensor:
+        """The teacher's logits `[b, c]` from what the pool kept."""
+
+    def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
+        """Learn from the pool, once a round."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What it has learned."""
+
+
+class Source(Protocol):
+    """Where images come from; an `nn.Module`, made with the server, because the loop saves its state."""
+
+    needs: ClassVar[frozenset[str]]
+    optimizer: OptimizerFactory | None
+    """Of its parameters; None where there is nothing to train."""
+    reset: bool
+    """Whether every round begins anew, which makes the optimiser forget too."""
+
+    def begin(self, rng: torch.Generator) -> None:
+        """Draw what the first round begins with."""
+
+    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """One round's images `[n, C, H, W]` as models see them, and the labels `[n]` they were made for, if any."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What `minimise` steps."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a later round depends on."""
+
+
+class Perturb(Protocol):
+    """Images `[b, C, H, W]` -> other images of the same shape, detached; the teacher is asked anew about them."""
+
+    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
+        """Draw from `rng` only."""
+
+
+class Objective:
+    """The weighted sum of named terms."""
+
+    def __init__(self, terms: Mapping[str, Term]) -> None:
+        self.terms = {name: term for name, term in terms.items() if term.weight != 0}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Everything that the terms with a weight need."""
+        return frozenset().union(*(term.needs for term in self.terms.values()))
+
+    def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total, and every term's own unweighted, detached value."""
+        values = {name: term(view) for name, term in self.terms.items()}
+        total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
+        return total, {name: value.detach() for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -22,28 +120,80 @@ class WarmUp:
     passes: int
     """Over the pool."""
     objective: Objective
+    optimizer: OptimizerFactory
 
 
 @dataclass(frozen=True)
 class Loop:
-    """The slots of a method that generates and distils."""
+    """The parts of a method that generates and distils."""
 
     ensemble: Ensemble
-    source: Source
+    sources: Mapping[str, Source]
     objective: Objective
     pool: Pool
     student: Objective
-    optimizers: Mapping[str, OptimizerFactory]
-    """Of the `source`, where it has something to train, of the `student`, and of its `warm_up`, if there is one."""
+    optimizer: OptimizerFactory
+    """Of the student."""
     perturb: Perturb | None = None
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     """Of the student's learning rate over the rounds."""
     warm_up: WarmUp | None = None
 
 
 @dataclass(frozen=True)
-class Method:
-    """How the student begins, and the loop that improves it, if there is one."""
+class WarmUpRecipe:
+    """A warm-up before it is made."""
 
-    init: Callable[[nn.Module, Uploads], nn.Module]
-    loop: Loop | None
+    passes: int
+    student: Mapping[str, Recipe[Term]]
+    optimizer: Recipe[torch.optim.Optimizer]
+
+    def __call__(self) -> WarmUp:
+        """The warm-up."""
+        return WarmUp(self.passes, objective_of(self.student), self.optimizer)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as its card composes it: one recipe per slot."""
+
+    name: str
+    init: Recipe[Init]
+    ensemble: Recipe[Ensemble] | None = None
+    """None: nobody teaches."""
+    sources: Mapping[str, Recipe[Source]] = field(default_factory=dict)
+    """By name; none: the student stays as it began."""
+    objective: Mapping[str, Recipe[Term]] = field(default_factory=dict)
+    pool: Recipe[Pool] | None = None
+    student: Mapping[str, Recipe[Term]] = field(default_factory=dict)
+    optimizer: Recipe[torch.optim.Optimizer] | None = None
+    schedule: Schedule = "constant"
+    perturb: Recipe[Perturb] | None = None
+    warm_up: WarmUpRecipe | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What its slots need of the server, of the clients, or of how the student is built."""
+        slots = (self.init, self.ensemble, *self.sources.values(), self.perturb)
+        return frozenset().union(*(slot.needs for slot in slots if slot is not None))
+
+    def loop(self, server: Server, *, warm_up: bool) -> Loop | None:
+        """Its parts, with the warm-up where it is wanted; None where nothing is generated or distilled."""
+        if self.pool is None or self.optimizer is None or not self.sources:
+            return None
+        return Loop(
+            ensemble=self.ensemble(server) if self.ensemble else NoTeacher(server),
+            sources={name: source(server) for name, source in self.sources.items()},
+            objective=objective_of(self.objective),
+            pool=self.pool(server),
+            student=objective_of(self.student),
+            optimizer=self.optimizer,
+            perturb=self.perturb(server) if self.perturb else None,
+            schedule=self.schedule,
+            warm_up=self.warm_up() if self.warm_up and warm_up else None,
+        )
+
+
+def objective_of(terms: Mapping[str, Recipe[Term]]) -> Objective:
+    """The objective of named terms."""
+    return Objective({name: term() for name, term in terms.items()})

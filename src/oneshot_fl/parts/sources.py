@@ -1,52 +1,30 @@
 """Where the server's images come from."""
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.generators import Generator
-
-Score = Callable[[Tensor, Tensor], Tensor]
-"""Images and target labels -> the generator's loss, a scalar."""
-
-
-Minimise = Callable[[Tensor], None]
-"""One optimiser step on a loss."""
-
-
-class Source(Protocol):
-    """What the loop asks of a source of images; it is an `nn.Module` too, because the loop saves its state."""
-
-    needs: ClassVar[frozenset[str]]
-    reset: bool
-    """Whether every round begins anew, which makes the optimiser forget too."""
-
-    def begin(self, rng: torch.Generator) -> None:
-        """Draw what the first round begins with."""
-
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """One round's images `[n, C, H, W]` as models see them, and the labels `[n]` they were made for, if any."""
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """What `minimise` steps."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What a later round depends on."""
+from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.values import Count
 
 
 class ProxySource(nn.Module):
     """Images that the server has (FedDF): nothing is made, and nothing is known of their labels."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"proxy"})
+    optimizer = None
     reset = False
 
-    def __init__(self, proxy: Proxy, *, spec: DataSpec) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__()
-        self.proxy, self.spec = proxy, spec
+        if server.proxy is None:
+            raise ValueError("proxy images are declared as a need and have to be there")
+        self.proxy, self.spec = server.proxy, server.spec
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
@@ -59,9 +37,12 @@ class ProxySource(nn.Module):
 class GeneratorSource(nn.Module):
     """T_G generator steps against the objective, from one draw of noise and labels a round.
 
+    Labels are drawn uniformly from all classes.
+
     Args:
-        generator: maps noise to images; its parameters are what `minimise` steps.
-        classes: c; labels are drawn uniformly from them.
+        server: with the data spec.
+        generator: builds from that spec what maps noise to images; its parameters are what `minimise` steps.
+        optimizer: of the generator.
         batch_size: b.
         steps: T_G.
         reset: new random generator weights (and optimiser) every round instead of going on with the old ones.
@@ -72,16 +53,18 @@ class GeneratorSource(nn.Module):
 
     def __init__(
         self,
-        generator: Generator,
+        server: Server,
         *,
-        classes: int,
-        batch_size: int,
-        steps: int,
+        generator: Callable[..., Generator],
+        optimizer: OptimizerFactory,
+        batch_size: Count,
+        steps: Count,
         reset: bool,
         keep: Literal["last", "best"],
     ) -> None:
         super().__init__()
-        self.generator, self.classes, self.batch_size = generator, classes, batch_size
+        self.generator, self.classes = generator(spec=server.spec), server.spec.classes
+        self.optimizer, self.batch_size = optimizer, batch_size
         self.steps, self.reset, self.keep = steps, reset, keep
 
     def begin(self, rng: torch.Generator) -> None:

@@ -1,42 +1,14 @@
 """Named, weighted loss terms: each maps a `View` to a scalar and declares what it needs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from oneshot_fl.parts.view import View
-
-
-class Term(Protocol):
-    """A loss term; one with weight 0 is never computed."""
-
-    weight: float
-    needs: ClassVar[frozenset[str]]
-
-    def __call__(self, view: View) -> Tensor:
-        """A scalar, before weighting."""
-
-
-class Objective:
-    """The weighted sum of named terms."""
-
-    def __init__(self, terms: Mapping[str, Term]) -> None:
-        self.terms = {name: term for name, term in terms.items() if term.weight != 0}
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Everything that the terms with a weight need."""
-        return frozenset().union(*(term.needs for term in self.terms.values()))
-
-    def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and every term's own unweighted, detached value."""
-        values = {name: term(view) for name, term in self.terms.items()}
-        total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
-        return total, {name: value.detach() for name, value in values.items()}
+from oneshot_fl.values import NotNegative, Positive
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
@@ -50,7 +22,7 @@ def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tenso
 class CrossEntropy:
     """CE(P, y): the ensemble should see the label that the image was made for (FedHydra Eq. 13; DENSE)."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -66,7 +38,7 @@ class BatchNormStatistics:
     running statistics. A client without batch normalisation adds nothing.
     """
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset({"statistics"})
 
     def __call__(self, view: View) -> Tensor:
@@ -87,8 +59,8 @@ class Adversarial:
     With `only_disagreement` only samples whose most likely classes differ count, divided by the whole batch (DENSE).
     """
 
-    weight: float
-    temperature: float
+    weight: NotNegative
+    temperature: Positive
     only_disagreement: bool
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -104,8 +76,8 @@ class Adversarial:
 class Distillation:
     """T^2 KL(P || student) (FedHydra Eq. 17 with T=1; DENSE with its temperature)."""
 
-    weight: float
-    temperature: float
+    weight: NotNegative
+    temperature: Positive
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
@@ -117,7 +89,7 @@ class Distillation:
 class LabelCrossEntropy:
     """CE(student, y): the student should see the label that the image was drawn for (FedMHO Eq. 5; FEDCVAE)."""
 
-    weight: float
+    weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:

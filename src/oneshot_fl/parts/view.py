@@ -5,6 +5,7 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, ClientOutputs, LayerStatistics
 from oneshot_fl.models.precision import at_least_float32
 
@@ -51,15 +52,24 @@ class View:
     @cached_property
     def start(self) -> Tensor:
         """Logits `[b, c]` of the student as it began; a term that reads them declares `start`."""
-        assert self._start is not None, "the term did not declare that it needs `start`"
+        self._require("start")
+        if self._start is None:
+            raise OneshotError("only the student's objective (method.student) can compare with how the student began")
         return self._start(self.x).logits[0]
 
     @property
     def features(self) -> list[Tensor]:
         """What enters each client's last layer, `[b, d]` a client; a term that reads it declares `features`."""
+        self._require("features")
         return self.outputs.features
 
     @property
     def statistics(self) -> list[list[LayerStatistics]]:
         """Batch normalisation statistics a client and layer; a term that reads them declares `statistics`."""
+        self._require("statistics")
         return self.outputs.statistics
+
+    def _require(self, need: str) -> None:
+        """What nobody declared is not computed, and an empty list would silently count as 0."""
+        if need not in self._needs:
+            raise OneshotError(f"a loss term reads `{need}` without declaring it; add it to the term's `needs`")

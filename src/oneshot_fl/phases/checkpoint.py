@@ -47,7 +47,7 @@ class RoundCheckpoint(Callback):
         if self.saved is None:
             return
         module.student.load_state_dict(self.saved["student"])
-        module.source.load_state_dict(self.saved["source"])
+        module.sources.load_state_dict(self.saved["sources"])
         module.ensemble.load_state_dict(self.saved["ensemble"])
         if module.start is not None:
             module.start.load_state_dict(self.saved["start"])
@@ -59,7 +59,7 @@ class RoundCheckpoint(Callback):
         self.written = self.saved["pool"][-1]
         for number in self.saved["pool"]:
             tensors = load_file(self._batch_file(number), device=str(module.device))
-            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["kept"]))
+            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["answers"]))
         _set_global_rng(self.saved["global_rng"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -72,7 +72,7 @@ class RoundCheckpoint(Callback):
         self._write_state(
             {
                 "student": module.student.state_dict(),
-                "source": module.source.state_dict(),
+                "sources": module.sources.state_dict(),
                 "ensemble": module.ensemble.state_dict(),
                 "start": module.start.state_dict() if module.start is not None else {},
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],

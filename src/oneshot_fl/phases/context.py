@@ -1,9 +1,8 @@
 """What every phase is handed besides its own inputs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.store import Store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -14,6 +13,6 @@ class Context:
     """The store, the Trainer's settings, and where progress and metrics go."""
 
     store: Store
-    trainer: Mapping[str, Any]
+    trainer: TrainerSettings
     progress: Progress
     log: RunLog

@@ -11,9 +11,12 @@ from torchmetrics.classification import MulticlassAccuracy
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import label_free
+from oneshot_fl.parts.slots import Ensemble
+from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import fraction, trainer_of
+from oneshot_fl.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,28 @@ class Accuracies:
     clients: list[float]
     ensembles: dict[str, float]
     server: float
+
+
+def tested_ensembles(
+    rows: Mapping[str, Recipe[Ensemble]],
+    own: Recipe[Ensemble] | None,
+    server: Server,
+    learned: Mapping[str, Tensor],
+) -> dict[str, Ensemble]:
+    """The ensembles to test: the rows as far as the server has what they need, and the method's own as it learned.
+
+    Args:
+        learned: the state of the method's own, empty where it had no round to learn in.
+    """
+    if not server.uploads.models:
+        return {}
+    possible = {name: row for name, row in rows.items() if server.guidance is not None or "guidance" not in row.needs}
+    found = {name: row(server) for name, row in possible.items()}
+    if own is not None:
+        found[own.name] = own(server)
+        if learned:
+            cast(nn.Module, found[own.name]).load_state_dict(dict(learned))
+    return found
 
 
 class EvaluateModule(LightningModule):

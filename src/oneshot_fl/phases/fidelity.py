@@ -13,9 +13,9 @@ no such bias, and so it may come out below 0.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics.image.fid import FrechetInceptionDistance
@@ -23,14 +23,17 @@ from torchmetrics.image.kid import KernelInceptionDistance
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
-from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, Training, train_clients
+from oneshot_fl.phases.clients.classifier import Classifier
+from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
+from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import evaluate
 from oneshot_fl.seeds import seeded, torch_generator
+from oneshot_fl.values import Rule
 
 SUBSETS = 50
 """KID is the mean over that many random subsets, each of half of the images."""
@@ -67,10 +70,33 @@ class Fidelity:
 class FidelityReference:
     """What images are measured by: a classifier to train on everything, and how many images to compare."""
 
-    plan: ClientPlan
+    architecture: Architecture
     training: Training
-    samples: int
-    seed: int
+    samples: Annotated[int, Rule("a whole number of at least 4", lambda value: value >= 4)]
+
+    @property
+    def seed(self) -> int:
+        """Of the classifier and of which images are compared."""
+        return self.training.seed
+
+    def check(self, data: Dataset) -> None:
+        """Refuse what cannot be measured on a data set, before anything is trained.
+
+        Raises:
+            OneshotError: there are fewer than twice as many training images, or the classifier has no features.
+        """
+        available = len(data.train_labels)
+        if self.samples > available // 2:
+            raise OneshotError(
+                f"evaluate.fidelity.samples={self.samples}: needs twice as many training images, and data={data.name} "
+                f"has {available} for the clients; set it to {available // 2} or less"
+            )
+        model = self.architecture.as_clients_begin(data.spec, self.seed)
+        if not any(isinstance(module, nn.Linear) for module in model.modules()):
+            raise OneshotError(
+                f"evaluate.fidelity.model={self.architecture.name}: has no linear layer, and what enters the last one "
+                "are the features; choose another, for instance cnn2"
+            )
 
 
 def measure(
@@ -93,7 +119,7 @@ def measure(
     samples, seed = fidelity_reference.samples, fidelity_reference.seed
     _require(len(labels), samples)
     extractor = _train(fidelity_reference, data, context)
-    extractor.model.to(data.train_images.device)
+    extractor.upload.model.to(data.train_images.device)
     reference, others = two_draws(len(data.train_labels), samples, seed=seed)
     sets = {
         "reference": data.train_images[reference],
@@ -101,14 +127,14 @@ def measure(
         "noise": gaussian_noise(data.spec, samples, seed=seed),
         "synthetic": images[spread(labels, samples)],
     }
-    found = {name: features(extractor.model, own, data.spec, test.batch_size) for name, own in sets.items()}
+    found = {name: features(extractor.upload.model, own, data.spec, test.batch_size) for name, own in sets.items()}
     against = found.pop("reference")
     return Fidelity(
         **{name: distances(against, own, seed=seed) for name, own in found.items()},
         samples=samples,
         extractor=extractor.name,
-        epochs=fidelity_reference.training.settings["epochs"],
-        accuracy=evaluate(test, [], extractor.model, {}, context=context).server,
+        epochs=fidelity_reference.training.epochs,
+        accuracy=evaluate(test, [], extractor.upload.model, {}, context=context).server,
     )
 
 
@@ -120,13 +146,11 @@ def _require(available: int, samples: int) -> None:
         )
 
 
-def _train(fidelity_reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
-    everything = Partition("everything", [np.arange(len(data.train_labels))])
-    within = Context(context.store, context.trainer, context.progress, context.log.within("fidelity/"))
-    trainings: dict[str, Training] = {fidelity_reference.plan.kind: fidelity_reference.training}
-    (extractor,) = train_clients(
-        data, everything, [fidelity_reference.plan], trainings=trainings, context=within, task="feature extractor"
-    )
+def _train(reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
+    everything = torch.arange(len(data.train_labels))
+    within = replace(context, log=context.log.within("fidelity/"))
+    plan = ClientPlan(reference.architecture, reference.training, Classifier())
+    (extractor,) = train_clients(data, [everything], [plan], context=within, task="feature extractor")
     return extractor
 
 

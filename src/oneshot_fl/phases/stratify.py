@@ -7,11 +7,11 @@ launches are expected to dominate (not measured yet).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -19,17 +19,35 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.disk import write_atomically
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.phases.clients.train import TrainedClient
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import OptimizerFactory, device_of, minimise, trainer_of
+from oneshot_fl.phases.trainer import device_of, minimise, trainer_of
+from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.store import Artifact, write_atomically
+from oneshot_fl.store import Artifact
 from oneshot_fl.tracking.progress import Task
+from oneshot_fl.values import Count, Positive, Seed
 
-REVISION = 3  # raise it when a change here makes other numbers from the same configuration
+
+@dataclass(frozen=True)
+class Stratification:
+    """The settings of this phase."""
+
+    steps: Count
+    """T_G"""
+    batch_size: Count
+    classes_at_once: Count | Literal["auto"]
+    min_loss: Positive
+    """Lower bound of min L in Eq. 2."""
+    optimizer: Recipe[torch.optim.Optimizer]
+    seed: Seed
 
 
 class StratifyModule(LightningModule):
@@ -116,38 +134,37 @@ class Guidance:
 
 
 def stratify(
-    clients: list[TrainedClient],
+    uploads: Uploads,
     *,
-    classes: int,
-    build_generator: Callable[[], ConvGenerator],
-    generator_settings: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    optimizer: OptimizerFactory,
+    spec: DataSpec,
+    generator: Recipe[ConvGenerator],
+    settings: Stratification,
     context: Context,
 ) -> Guidance:
-    """Algorithm 2 for every client; one artifact a client, resumable after every group of classes.
+    """Algorithm 2 for every client with a classifier; one artifact per client, resumable after every group of classes.
 
     Args:
-        settings: `steps` (T_G), `batch_size`, `classes_at_once` (a number or `auto`), `min_loss`, `seed`.
+        generator: of the images, built from `spec`.
     """
-    at_once = _classes_at_once(settings["classes_at_once"], classes, device_of(context.trainer))
-    task = context.progress.task("stratification", len(clients) * classes, "client classes")
-    start = cache(partial(_start, build_generator, settings))  # made once, and only if the store lacks a client
+    m, classes = len(uploads.classifiers), spec.classes
+    at_once = _classes_at_once(settings.classes_at_once, classes, device_of(context.trainer))
+    task = context.progress.task("stratification", m * classes, "client classes")
+    start = cache(partial(_start, partial(generator, spec=spec), settings))  # made once, if the store lacks a client
     columns = []
-    for k, client in enumerate(clients):
+    for k, upload in enumerate(uploads.classifiers):
         inputs = {
-            "revision": REVISION,
-            "client": client.key,
-            "classes": classes,
-            "generator": dict(generator_settings),
-            "settings": dict(settings),
+            "client": upload.key,
+            "spec": described(spec),
+            "generator": described(generator),
+            "settings": described(settings),
         }
 
-        def measure(work: Path, client: TrainedClient = client) -> Artifact:
-            run = partial(_measure, client.model, start, settings, optimizer, context)
+        def measure(work: Path, upload: ClassifierUpload = upload) -> Artifact:
+            run = partial(_measure, upload.model, start, settings, context)
             return Artifact({"u": _all_classes(run, classes, at_once, work, task)}, {})
 
-        columns.append(context.store.get_or_make("stratify", inputs, measure))
+        keyed = {**inputs, "code": digest_of(__name__, inputs)}
+        columns.append(context.store.get_or_make("stratify", keyed, measure, waiting=context.progress.note))
         task.reach((k + 1) * classes)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
@@ -172,25 +189,31 @@ def _all_classes(measure: Callable[[Tensor], Tensor], classes: int, at_once: int
     return torch.cat(parts)
 
 
-def _start(build_generator: Callable[[], ConvGenerator], settings: Mapping[str, Any]) -> tuple[ConvGenerator, Tensor]:
+def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> tuple[ConvGenerator, Tensor]:
     """The weights and the noise that all generators share."""
-    rng = torch_generator(settings["seed"], "stratify")
+    rng = torch_generator(settings.seed, "stratify")
     generator = build_generator()
     generator.reset(rng)
-    return generator, generator.sample_noise(settings["batch_size"], rng)
+    return generator, generator.sample_noise(settings.batch_size, rng)
 
 
 def _measure(
     client: nn.Module,
     start: Callable[[], tuple[ConvGenerator, Tensor]],
-    settings: Mapping[str, Any],
-    optimizer: OptimizerFactory,
+    settings: Stratification,
     context: Context,
     group: Tensor,
 ) -> Tensor:
     """u `[g]` of one client and one group of classes."""
     generator, z = start()
-    module = StratifyModule(client, generator, classes=group, z=z, steps=settings["steps"], optimizer=optimizer)
+    optimizer = fused(settings.optimizer)
+    module = StratifyModule(client, generator, classes=group, z=z, steps=settings.steps, optimizer=optimizer)
     with trainer_of(module, context.trainer) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
-    return guidance_capability(torch.stack(module.losses), min_loss=settings["min_loss"]).cpu()
+    u = guidance_capability(torch.stack(module.losses), min_loss=settings.min_loss).cpu()
+    if not bool(torch.isfinite(u).all()):
+        raise OneshotError(
+            f"stratification diverged: the generator's losses are not finite; lower "
+            f"stratify.optimizer.lr={settings.optimizer.settings.get('lr')}"
+        )
+    return u

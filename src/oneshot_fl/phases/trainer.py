@@ -2,20 +2,38 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor, nn
+from torch import Tensor
 
 from oneshot_fl.errors import OneshotError
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """Lightning's Trainer as far as a user may set it: whatever else could change a number, or make it stop early."""
+
+    accelerator: str
+    precision: str
+    """Lightning's words, or `auto`: the fastest arithmetic that was measured to learn the same on this device."""
+    channels_last: bool
+    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+
+    def resolved(self) -> "TrainerSettings":
+        """The same with `auto` as what it is here.
+
+        Raises:
+            OneshotError: Lightning cannot make a Trainer of the other settings here.
+        """
+        return replace(self, precision=precision_here(self))
 
 
 class EpochEnd(Callback):
@@ -47,25 +65,20 @@ class ChannelsLast(Callback):
                 tensor.data = tensor.data.to(memory_format=torch.channels_last)
 
 
-def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
+def make_trainer(settings: TrainerSettings, *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
     """A Trainer without files of its own: the store keeps results, the run log keeps metrics.
 
     torch knows one precision of matrix products a process; it is set here, so that it holds before anything is trained
     and the next run of a sweep gets its own. Convolutions do not follow it: on a GPU torch computes them in
     TF32 anyway.
-
-    Args:
-        settings: Lightning's, where `precision` may be `auto`, `channels_last`, and `matmul_precision` (`highest`).
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning")
-    torch.set_float32_matmul_precision(settings.get("matmul_precision", "highest"))
-    own = {key: value for key, value in settings.items() if key not in ("channels_last", "matmul_precision")}
-    if own.get("precision") == "auto":
-        own["precision"] = precision_here(settings)
-    layout = [ChannelsLast()] if settings["channels_last"] else []
+    torch.set_float32_matmul_precision(settings.matmul_precision)
+    layout = [ChannelsLast()] if settings.channels_last else []
     return Trainer(
-        **own,
+        accelerator=settings.accelerator,
+        precision=precision_here(settings),  # type: ignore[arg-type]  # a word of Lightning's, or its own error
         devices=1,
         max_epochs=epochs,
         callbacks=[*layout, *(callbacks or [])],
@@ -80,7 +93,7 @@ def make_trainer(settings: Mapping[str, Any], *, epochs: int = 1, callbacks: lis
 @contextmanager
 def trainer_of(
     module: LightningModule,
-    settings: Mapping[str, Any],
+    settings: TrainerSettings,
     *,
     epochs: int = 1,
     callbacks: list[Callback] | None = None,
@@ -98,7 +111,7 @@ def trainer_of(
         vars(trainer).clear()
 
 
-def precision_here(settings: Mapping[str, Any]) -> str:
+def precision_here(settings: TrainerSettings) -> str:
     """`precision` of a Trainer, with `auto` as what was measured to be fastest on its device at the same accuracy.
 
     That is `bf16-mixed` on a CPU that multiplies bf16 numbers, else `32-true`; no GPU has been measured yet.
@@ -106,9 +119,9 @@ def precision_here(settings: Mapping[str, Any]) -> str:
     Raises:
         OneshotError: Lightning cannot make a Trainer of the other settings here.
     """
-    if settings["precision"] != "auto":
-        return str(settings["precision"])
-    device = device_of({**settings, "precision": "32-true"})
+    if settings.precision != "auto":
+        return settings.precision
+    device = device_of(replace(settings, precision="32-true"))
     return "bf16-mixed" if device.type == "cpu" and cpu_has_bf16() else "32-true"
 
 
@@ -131,7 +144,7 @@ def fraction(accuracy: Any) -> float:
     return round(float(accuracy.compute()), 6)
 
 
-def device_of(settings: Mapping[str, Any]) -> torch.device:
+def device_of(settings: TrainerSettings) -> torch.device:
     """The torch device that a Trainer of these settings uses.
 
     Raises:
@@ -140,6 +153,6 @@ def device_of(settings: Mapping[str, Any]) -> torch.device:
     try:
         return make_trainer(settings).strategy.root_device
     except (MisconfigurationException, ValueError, TypeError) as error:
-        given = ", ".join(f"trainer.{key}={value}" for key, value in settings.items())
+        given = ", ".join(f"trainer.{key}={value}" for key, value in asdict(settings).items())
         reason = " ".join(str(error).split())
         raise OneshotError(f"{given}: no such Trainer here ({reason}); use trainer=auto or trainer=cpu") from error

@@ -1,77 +1,56 @@
-"""What is known of a run before it begins, and the trace that it leaves even where it fails (`run.json`)."""
+"""The trace that a run leaves from its first moment, also where it fails or is stopped: `run.json`, `error.txt`."""
 
 import json
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from oneshot_fl.disk import write_atomically
 
-from oneshot_fl.config.compose import changed, client_nodes, plain, server_models, server_name
-from oneshot_fl.store import write_atomically
-
-SCHEMA = 1
 TRACE = "run.json"
-GROUPS = ("proxy", "partition", "generator", "clients", "stratify", "distill", "method", "trainer")
-
-REPORTED = ("images", "fidelity")
-"""Settings of what a run tells; they change nothing that it does, so runs are compared whatever they are."""
+ERROR = "error.txt"
 
 
-def facts(cfg: DictConfig) -> dict[str, Any]:
-    """What a run compares and under which settings, as built-in types.
+class Trace:
+    """`run.json` in a run's folder: what the run is, and how it stands."""
 
-    `changed` holds the method's keys whose values differ from what `method=NAME` alone gives.
-    """
-    clients = client_nodes(cfg)
-    return {
-        "schema": SCHEMA,
-        "study": cfg.study,
-        "method": cfg.method.name,
-        "changed": changed(cfg),
-        "data": cfg.data.name,
-        "budget": cfg.budget.name,
-        "seed": cfg.seed,
-        "models": {
-            "clients": [model.name for model in clients],
-            "server": server_name(cfg),
-        },
-        "settings": {
-            **{group: {"name": cfg[group].get("name"), **settings(cfg[group])} for group in GROUPS},
-            "models": {
-                model.name: settings(model) for model in (*clients, *server_models(cfg))
-            },  # however they were chosen
-            "communication_rounds": cfg.communication_rounds,
-        },
-    }
+    def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
+        self.folder, self.record = folder, dict(record)
 
+    def describe(self, record: Mapping[str, Any]) -> None:
+        """More is known of the run now."""
+        self.record = dict(record)
+        self.write("running")
 
-def settings(node: DictConfig) -> dict[str, Any]:
-    """A group's own settings.
+    def write(self, status: str, **more: str) -> None:
+        """The record and how the run stands: running, done, failed, interrupted."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / TRACE, json.dumps({**self.record, "status": status, **more}, indent=1))
 
-    Neither its name, target or seed, nor where files lie, the tables that it looks up (`of`), or what is only reported.
-    """
-    hidden = {"name", "_target_", "_partial_", "seed", "root", "cache", "download", "of", *REPORTED}
-    return {key: value for key, value in plain(node).items() if key not in hidden}
+    def keep_error(self) -> None:
+        """The traceback of the exception that is being handled."""
+        write_atomically(self.folder / ERROR, traceback.format_exc())
 
 
 @contextmanager
-def traced(cfg: DictConfig, folder: Path) -> Iterator[None]:
-    """Keep `run.json` in `folder` while a run is on: its facts, and whether it is running, done or failed.
+def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
+    """Keep `run.json` in `folder` while a run is on; one that is killed leaves it at `running`.
 
-    A run that is killed leaves it at `running`.
+    Args:
+        record: what is known of the run before its configuration is checked.
     """
-    told = facts(cfg)
-    _write(folder, {**told, "status": "running"})
+    trace = Trace(folder, record)
+    trace.write("running")
+    (folder / ERROR).unlink(missing_ok=True)
     try:
-        yield
-    except Exception as error:
-        _write(folder, {**told, "status": "failed", "error": " ".join(str(error).split())})
+        yield trace
+    except KeyboardInterrupt:
+        trace.write("interrupted", error="interrupted; the same command resumes")
         raise
-    _write(folder, {**told, "status": "done"})
-
-
-def _write(folder: Path, trace: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / TRACE, json.dumps(trace, indent=1))
+    except Exception as error:
+        trace.write("failed", error=" ".join(str(error).split()))
+        trace.keep_error()
+        raise
+    trace.write("done")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.phases.distill import Server
 from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.phases.stratify import Guidance
 
 
@@ -18,5 +18,5 @@ class RunResult:
     partition: Partition
     clients: list[TrainedClient]
     guidance: Guidance | None
-    server: Server
+    server: Distilled
     accuracies: Accuracies

@@ -10,53 +10,59 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+import yaml
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-import oneshot_fl
-from oneshot_fl.config.compose import client_nodes, plain, server_models, server_name
+from oneshot_fl.disk import write_atomically
+from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.fidelity import Fidelity
-from oneshot_fl.reporting.record import facts, settings
+from oneshot_fl.phases.prepare import RunData
+from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.store import fingerprint, save_tensors, write_atomically
+from oneshot_fl.store import save_tensors
+from oneshot_fl.version import __version__
 
 
 def summarise(
-    cfg: DictConfig,
+    experiment: Experiment,
     results: list[RunResult],
     *,
-    data: str,
-    proxy: Mapping[str, Any] | None,
+    data: RunData,
     fidelity: Fidelity | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
-    `results` has one entry a communication round; all but `communication` and `seconds` tells of the last one. The
+    `results` has one entry per communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `data` is the fingerprint of the whole data set; `proxy` tells of the server's own images (None: the method uses
-    none), `fidelity` of the synthetic ones (None: not asked for, or there are none).
+    `fidelity` tells of the synthetic images (None: not asked for, or there are none).
     """
     result = results[-1]
     accuracies, history = result.accuracies, result.server.history
-    used = cfg.method.ensemble.name if cfg.method.get("ensemble") else "uniform"
+    own = experiment.method.ensemble
+    used = own.name if own else "uniform"
     return {
-        **facts(cfg),
+        **experiment.record,
         "partition": {
             "name": result.partition.name,
-            "settings": settings(cfg.partition),
+            "settings": experiment.record["settings"]["partition"],
             "sha256": result.partition.sha256,
             "sizes": result.partition.sizes,
             "disjoint": result.partition.disjoint,
         },
-        "proxy": proxy,
-        "protocol": protocol(cfg, data),
+        "data_sha256": data.fingerprint,
+        "data_spec": {**described(data.data.spec), "class_names": list(data.data.class_names)},
+        "proxy": _proxy(experiment, data),
         "clients": _clients(result),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
-        "server": {**_server_accuracies(result), "model": server_name(cfg), "pool_bytes": result.server.pool_bytes},
+        "server": {
+            **_server_accuracies(result),
+            "model": experiment.student.name,
+            "pool_bytes": result.server.pool_bytes,
+        },
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "communication": [
             {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
@@ -65,12 +71,20 @@ def summarise(
         "rounds": history,
         "seconds": _seconds(results, seconds),
         "peak_memory_bytes": peak_memory_bytes(),
+        "threads": torch.get_num_threads(),
         "versions": {
-            "oneshot_fl": oneshot_fl.__version__,
+            "oneshot_fl": __version__,
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
     }
+
+
+def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
+    """What the server's own images were, where the method used them."""
+    if "proxy" not in experiment.method.needs:
+        return None
+    return {"name": experiment.proxy.name, "samples": len(data.proxy.images), "sha256": data.proxy.sha256}
 
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
@@ -82,7 +96,7 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "accuracy": next(accuracies) if client.kind == "classifier" else None,
             "model": client.name,
             "samples": client.samples,
-            "upload_bytes": upload_bytes(client.model),
+            "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
         }
@@ -121,15 +135,6 @@ def _server_accuracies(result: RunResult) -> dict[str, float]:
     }
 
 
-def protocol(cfg: DictConfig, data_fingerprint: str) -> str:
-    """A fingerprint of all that must agree before methods or seeds are compared: everything but those two."""
-    groups = ("partition", "generator", "clients", "stratify", "distill", "evaluate", "trainer")
-    common = {group: [cfg[group].get("name"), settings(cfg[group])] for group in groups}
-    models = [plain(model) for model in (*client_nodes(cfg), *server_models(cfg))]  # however they were chosen
-    taken = settings(cfg.proxy) if cfg.proxy.name == "holdout" else None
-    return fingerprint([data_fingerprint, common, models, cfg.communication_rounds, taken])
-
-
 def peak_memory_bytes() -> int:
     """Peak memory of this process: allocated on the accelerator where there is one, else resident."""
     if torch.cuda.is_available():
@@ -138,9 +143,9 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def write_results(folder: Path, cfg: DictConfig, summary: Mapping[str, Any], server: nn.Module) -> None:
+def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], server: nn.Module) -> None:
     """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`."""
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
+    write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
     save_tensors(server.state_dict(), folder / "server.safetensors")
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 

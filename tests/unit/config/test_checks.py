@@ -5,7 +5,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check, explain
-from oneshot_fl.config.compose import architecture, client_models, client_nodes, kinds, server_models, server_name
+from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
+from oneshot_fl.config.compose import architecture
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -38,7 +39,7 @@ def _complaint(*overrides: str) -> str:
         ("method.objective.adv.weight=-1", ["method.objective.adv.weight=-1", "at least 0"]),
         ("method.student.kl.temperature=0", ["method.student.kl.temperature=0", "above 0"]),
         ("method.source.keep=worst", ["method.source.keep=worst", "last, best"]),
-        ("data=image_folder data.root=x data.size=0", ["data.size=0", "at least 1, or null"]),
+        ("data=image_folder data.root=x data.size=0", ["data.size=0", "between 8 and 1024, or null"]),
         ("data=image_folder data.root=x data.channels=2", ["data.channels=2", "1 (grey) or 3 (colour)"]),
         ("data=pacs data.root=x data.domains=photo", ["data.domains=photo", "a list of at least 2 names"]),
         ("data=pacs data.root=x data.domains=[photo,photo]", ["data.domains", "a list of at least 2 names"]),
@@ -49,18 +50,18 @@ def _complaint(*overrides: str) -> str:
         ("partition.alpha=.nan", ["partition.alpha", "number"]),
         ("partition.clients=0", ["partition.clients=0", "at least 1"]),
         ("partition.clients=2.5", ["partition.clients=2.5", "whole number"]),
-        ("++cvae.latent=0", ["cvae.latent=0", "at least 1"]),
-        ("++cvae.hidden=0", ["cvae.hidden=0", "at least 1"]),
-        ("++cvae.channels=[8,0]", ["cvae.channels=[8, 0]", "a list of whole numbers"]),
-        ("++cvae.channels=[]", ["cvae.channels=[]", "a list of whole numbers"]),
-        ("++cvae.label_in_encoder=1", ["cvae.label_in_encoder=1", "true or false"]),
+        ("cvae=fedcvae cvae.latent=0", ["cvae.latent=0", "at least 1"]),
+        ("cvae=cvae_mlp cvae.hidden=0", ["cvae.hidden=0", "at least 1"]),
+        ("cvae=cvae_conv2 cvae.channels=[8,0]", ["cvae.channels=[8, 0]", "each entry a whole number of at least 1"]),
+        ("cvae=cvae_conv2 cvae.channels=[]", ["cvae.channels=[]", "a list with at least one entry"]),
+        ("cvae=cvae_conv2 cvae.label_in_encoder=1", ["cvae.label_in_encoder=1", "true or false"]),
         ("clients.epochs=-1", ["clients.epochs=-1", "at least 0"]),
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
         ("clients.sam=0", ["clients.sam=0", "above 0, or null"]),
         ("clients=sam trainer.precision=16-mixed", ["clients.sam=0.05", "trainer.precision=bf16-mixed"]),
         ("clients.lr_of={cvae_large:0}", ["clients.lr_of", "above 0", "or null"]),
-        ("clients.lr_of=0.1", ["clients.lr_of=0.1", "'{cvae_large: 0.001}'"]),
-        ("clients.lr_of={cvae_larg:0.1}", ["clients.lr_of={'cvae_larg': 0.1}", "conf/cvae"]),
+        ("clients.lr_of=0.1", ["clients.lr_of=0.1", "a dictionary {name: value}, or null"]),
+        ("clients.lr_of={cvae_larg:0.1}", ["clients.lr_of=cvae_larg", "did you mean cvae_large?"]),
         ("clients.optimizer=adam", ["clients/optimizer=adam"]),
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),

@@ -22,7 +22,15 @@ def folder(tmp_path):
 
 
 def _load(folder, held_out, **options):
-    settings = {"domains": None, "size": None, "channels": 3, "mean": [0.5], "std": [0.5]} | options
+    settings = {
+        "domains": None,
+        "size": None,
+        "channels": 3,
+        "max_value": None,
+        "background": 128,
+        "mean": [0.5],
+        "std": [0.5],
+    } | options
     return image_domains(root=str(folder), cache=str(folder.parent / "store"), held_out=held_out, **settings)
 
 
@@ -45,7 +53,7 @@ def test_named_domains_in_their_order(folder):
 
 def test_another_held_out_domain_decodes_nothing_again(folder, monkeypatch):
     first = _load(folder, "photo")
-    monkeypatch.setattr("oneshot_fl.data.images._decode", None)
+    monkeypatch.setattr("oneshot_fl.data.images.decode", None)
     second = _load(folder, "sketch")
     assert second.test_images[:, 0, 0, 0].tolist() == [30, 30, 30, 31, 31, 31]
     assert first.fingerprint != second.fingerprint
@@ -66,7 +74,26 @@ def test_a_class_that_only_the_held_out_domain_has(folder):
     write_image(folder / "photo" / "cow" / "0.png", 1)
     with pytest.raises(OneshotError, match=r"data\.root: .*photo has classes that the training set has not: cow"):
         _load(folder, "photo")
-    assert _load(folder, "sketch").class_names == ("cat", "cow", "dog")
+
+
+def test_a_class_that_the_held_out_domain_lacks(folder):
+    write_image(folder / "photo" / "cow" / "0.png", 1)
+    with pytest.raises(OneshotError, match=r"data\.root: .*sketch has no image file of cow "):
+        _load(folder, "sketch")
+
+
+def test_an_empty_class_folder_of_a_training_domain_is_refused_by_name(folder):
+    for path in (folder / "cartoon" / "cat").iterdir():
+        path.unlink()
+    with pytest.raises(OneshotError, match=r"data\.root: .*cartoon has no image file of cat "):
+        _load(folder, "photo")
+
+
+def test_hidden_folders_are_no_domains_and_no_classes(folder):
+    write_image(folder / ".ipynb_checkpoints" / "cat" / "0.png", 1)
+    write_image(folder / "photo" / ".ipynb_checkpoints" / "0.png", 1)
+    data = _load(folder, "sketch")
+    assert (data.domain_names, data.class_names) == (("cartoon", "photo"), ("cat", "dog"))
 
 
 @pytest.mark.parametrize("held_out", [None, "foto"])

@@ -1,8 +1,13 @@
+import os
+import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from torchvision.datasets import ImageFolder
 
 from oneshot_fl.data.image_folder import image_folder
+from oneshot_fl.data.images import images_in
 from oneshot_fl.errors import OneshotError
 from tests.unit.data.image_files import write_image
 
@@ -17,8 +22,15 @@ def folder(tmp_path):
 
 
 def _load(folder: Path, **options):
-    settings = {"size": None, "channels": 3, "mean": [0.5], "std": [0.5]} | options
-    return image_folder(root=str(folder), cache=str(folder.parent / "store"), **settings)
+    settings = {
+        "size": None,
+        "channels": 3,
+        "max_value": None,
+        "background": 128,
+        "mean": [0.5],
+        "std": [0.5],
+    } | options
+    return image_folder(**{"root": str(folder), "cache": str(folder.parent / "store"), **settings})
 
 
 def test_a_tree_of_images_becomes_tensors(folder):
@@ -36,7 +48,7 @@ def test_grey_and_resized(folder):
 
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.images._decode", None)  # a second decoding would fail
+    monkeypatch.setattr("oneshot_fl.data.images.decode", None)  # a second decoding would fail
     assert _load(folder).fingerprint == first.fingerprint
 
 
@@ -82,9 +94,97 @@ def test_test_images_of_another_size_than_those_of_training(folder):
         _load(folder)
 
 
-def test_a_class_folder_without_images_does_not_shift_kept_labels(folder):
-    _load(folder)
+def test_a_class_folder_without_images_is_refused_by_name(folder):
     (folder / "train" / "aardvark").mkdir()
-    data = _load(folder)
-    assert data.class_names == ("aardvark", "ant", "bee")
-    assert data.train_labels.tolist() == [1, 1, 1, 2, 2, 2]
+    with pytest.raises(OneshotError, match=r"^data\.root: .*train has no image file of aardvark .*\.png"):
+        _load(folder)
+
+
+@pytest.mark.parametrize("leave_folder", [True, False])
+def test_a_class_without_test_images_is_refused_by_name(folder, leave_folder):
+    shutil.rmtree(folder / "test" / "bee")
+    if leave_folder:
+        (folder / "test" / "bee").mkdir()
+    with pytest.raises(OneshotError, match=r"^data\.root: .*test has no image file of bee "):
+        _load(folder)
+
+
+def test_hidden_folders_and_files_are_neither_classes_nor_images(folder):
+    expected = _load(folder).fingerprint
+    write_image(folder / "train" / ".ipynb_checkpoints" / "0.png", 9)
+    write_image(folder / "train" / "ant" / ".ipynb_checkpoints" / "0.png", 9)
+    (folder / "train" / "ant" / "._0.png").write_bytes(b"what another system keeps beside a file")
+    assert _load(folder).fingerprint == expected
+
+
+def test_images_deeper_in_a_class_folder_are_found_as_by_torchvision(folder):
+    write_image(folder / "train" / "ant" / "garden" / "red" / "7.png", 7)
+    names = [Path(path).name for path, label in ImageFolder(str(folder / "train")).samples if label == 0]
+    assert [path.name for path in images_in(folder / "train" / "ant")] == names
+    assert _load(folder).train_images[:4, 0, 0, 0].tolist() == [0, 1, 2, 7]
+
+
+def test_equal_names_sizes_and_dates_are_not_equal_images(folder):
+    """The second folder, copied with its dates, differs in one byte of one uncompressed image."""
+    for path in folder.rglob("*.png"):
+        Image.open(path).save(path.with_suffix(".bmp"))
+        path.unlink()
+    other = folder.parent / "others" / folder.name
+    shutil.copytree(folder, other)
+    changed = other / "train" / "ant" / "0.bmp"
+    dates = changed.stat()
+    changed.write_bytes(changed.read_bytes()[:-4] + b"\xff\xff\xff\xff")
+    os.utime(changed, ns=(dates.st_atime_ns, dates.st_mtime_ns))
+    assert changed.stat().st_size == (folder / "train" / "ant" / "0.bmp").stat().st_size
+    cache = str(folder.parent / "store")
+    first, second = (_load(root, cache=cache) for root in (folder, other))
+    assert first.train_images.max() < 255
+    assert second.train_images.max() == 255
+
+
+def test_a_copy_elsewhere_is_not_decoded_again(folder, monkeypatch):
+    first = _load(folder)
+    shutil.copytree(folder, folder.parent / "copy")
+    monkeypatch.setattr("oneshot_fl.data.images.decode", None)
+    assert _load(folder.parent / "copy", cache=str(folder.parent / "store")).fingerprint == first.fingerprint
+
+
+def test_a_pipe_among_the_images_is_refused_and_not_waited_for(folder):
+    os.mkfifo(folder / "train" / "ant" / "9.png")
+    with pytest.raises(OneshotError, match=r"9\.png is named like an image and is no regular file"):
+        _load(folder)
+
+
+@pytest.mark.parametrize("target", ["nothing.png", "9.png"])
+def test_a_link_to_nothing_or_itself_is_refused(folder, target):
+    (folder / "train" / "ant" / "9.png").symlink_to(target)
+    with pytest.raises(OneshotError, match=r"9\.png .*no regular file"):
+        _load(folder)
+
+
+@pytest.mark.parametrize("target", [".", "..", "../.."])
+def test_a_link_that_leads_back_up_is_refused(folder, target):
+    (folder / "train" / "ant" / "again").symlink_to(target)
+    with pytest.raises(OneshotError, match=r"^data\.root: .*ant/again.* is a link to .*remove the link"):
+        _load(folder)
+
+
+def test_linked_images_and_class_folders_are_fine(folder):
+    expected = _load(folder).fingerprint
+    shutil.move(folder / "train" / "ant", folder.parent / "elsewhere")
+    (folder / "train" / "ant").symlink_to(folder.parent / "elsewhere")
+    assert _load(folder).fingerprint == expected
+
+
+def test_a_class_folder_that_cannot_be_read_is_not_left_out(folder, monkeypatch):
+    """As any user but root would see it."""
+    scandir = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith("train/bee"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(OneshotError, match=r"^data\.root: .*train/bee cannot be read \(Permission denied\)"):
+        _load(folder)

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from oneshot_fl.data.partition import (
     Partition,
+    _turns,
     classes_per_client,
     dirichlet,
     dirichlet_class_prior,
+    dirichlet_equal_chunks,
     iid,
     leave_one_domain_out,
     lognormal,
@@ -28,6 +30,9 @@ SPLITS = {
     "iid": lambda labels, m, a, seed: iid(labels, clients=m, seed=seed),
     "dirichlet": lambda labels, m, a, seed: dirichlet(
         labels, clients=m, alpha=a, min_samples=1, retries=2000, seed=seed
+    ),
+    "dirichlet_equal_chunks": lambda labels, m, a, seed: dirichlet_equal_chunks(
+        labels, clients=m, alpha=a, together=4, retries=20000, seed=seed
     ),
     "dirichlet_class_prior": lambda labels, m, a, seed: dirichlet_class_prior(labels, clients=m, alpha=a, seed=seed),
     "lognormal": lambda labels, m, a, seed: lognormal(labels, clients=m, alpha=a, sigma=0.8, seed=seed),
@@ -149,6 +154,89 @@ def test_lognormal_sizes_spread_with_sigma():
 
     assert spread(0.0) == 0.0
     assert spread(1.2) > spread(0.4) > 0
+
+
+def _log_ratios(sigma: float) -> np.ndarray:
+    """log(size of client 0 / size of client 1) over 400 seeds."""
+    labels = np.repeat(np.arange(2), 300)
+    sizes = [[len(i) for i in lognormal(labels, clients=2, sigma=sigma, alpha=None, seed=s)] for s in range(400)]
+    return np.log([first / second for first, second in sizes])
+
+
+@pytest.mark.parametrize("sigma", [0.4, 0.8])
+def test_the_ratio_of_two_sizes_is_log_normal(sigma):
+    """Both logarithms are normal with variance sigma^2, so that their difference is with 2 sigma^2."""
+    ratios, scale = _log_ratios(sigma), sigma * np.sqrt(2)
+    standard_error = scale / np.sqrt(len(ratios))
+    assert abs(ratios.mean()) < 4 * standard_error
+    assert abs(ratios.std() - scale) < 4 * standard_error / np.sqrt(2)
+    assert abs((ratios < 0.6745 * scale).mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / len(ratios))
+
+
+def test_clients_that_are_not_full_have_equal_chances_of_the_next_sample():
+    """A client that lacks one sample waits for 0, 1, 2, ... others with chances 1/2, 1/4, 1/8, ...: 1 on average.
+
+    In a shuffled list of all samples it would wait for 49.5 of the other's 99.
+    """
+    waits = [list(_turns(np.array([1, 99]), np.random.default_rng(seed))).index(0) for seed in range(800)]
+    assert abs(np.mean(waits) - 1) < 4 * np.sqrt(2 / 800)
+    assert abs(waits.count(0) / 800 - 1 / 2) < 4 * np.sqrt(1 / 4 / 800)
+
+
+def test_everyone_gets_as_many_turns_as_samples():
+    sizes = np.array([3, 0, 5, 1])
+    assert np.bincount(list(_turns(sizes, np.random.default_rng(0))), minlength=4).tolist() == sizes.tolist()
+
+
+def test_small_clients_are_served_by_their_priors_and_large_ones_take_what_is_left():
+    """In a shuffled list of all samples the smallest of ten clients has 0.57 of its samples in one class, not 0.69."""
+    labels = np.repeat(np.arange(10), 500)
+    shares = []
+    for seed in range(40):
+        split = Partition("l", lognormal(labels, clients=10, sigma=1.2, alpha=0.1, seed=seed))
+        counts = split.class_counts(labels, 10)[np.argsort(split.sizes)[:3]]
+        shares.append((counts.max(axis=1) / counts.sum(axis=1)).mean())
+    assert abs(np.mean(shares) - 0.687) < 4 * 0.11 / np.sqrt(40)
+    assert np.mean(shares) > 0.62
+
+
+def _chunks(labels, **settings):
+    return dirichlet_equal_chunks(labels, **{"together": 10, "retries": 10000, "seed": 0, **settings})
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.3, 0.1])
+def test_equal_chunks_of_a_dirichlet_split_are_equal_and_as_skewed_as_the_reference(alpha):
+    """Means of FedMHO's own function over 12 seeds: the largest class's share of a client, and classes above 1%."""
+    share, classes = {0.5: (0.38, 7.1), 0.3: (0.45, 6.0), 0.1: (0.56, 4.1)}[alpha]
+    labels = np.repeat(np.arange(10), 600)
+    found = []
+    for seed in range(12):
+        split = Partition("e", _chunks(labels, clients=10, alpha=alpha, seed=seed))
+        assert set(split.sizes) == {600}
+        shares = split.class_counts(labels, 10) / 600
+        found.append((shares.max(axis=1).mean(), (shares >= 0.01).sum(axis=1).mean()))
+    assert np.abs(np.mean(found, axis=0) - (share, classes)).max(initial=0, where=[True, False]) < 0.06
+    assert np.abs(np.mean(found, axis=0) - (share, classes)).max(initial=0, where=[False, True]) < 0.5
+
+
+def test_clients_that_do_not_draw_together_have_samples_of_their_own():
+    """Alone, a client draws nothing: it has a random quarter. Together, so small an alpha gives each a class."""
+    labels = np.repeat(np.arange(4), 300)
+    alone, both = (
+        Partition("e", _chunks(labels, clients=4, alpha=0.01, together=together)).class_counts(labels, 4)
+        for together in (1, 4)
+    )
+    assert np.abs(alone - 75).max() < 30
+    assert both.max(axis=1).min() > 150
+
+
+def test_a_last_group_may_be_smaller():
+    assert set(map(len, _chunks(np.repeat(np.arange(4), 300), clients=12, alpha=1.0))) == {100}
+
+
+def test_equal_chunks_that_cannot_be_drawn_end_in_a_clear_error():
+    with pytest.raises(OneshotError, match=r"partition\.alpha=0\.001: 3 Dirichlet draws .*raise partition\.alpha"):
+        _chunks(np.repeat(np.arange(3), 100), clients=10, alpha=0.001, retries=3)
 
 
 DOMAINS = np.array([0, 2, 0, 2, 5, 5, 0, 2, 5, 0])

@@ -25,6 +25,11 @@ def official(tmp_path):
     return root
 
 
+def _only_bees(root):
+    table = root / "val" / "val_annotations.txt"
+    table.write_text(table.read_text().replace(ANT, BEE))
+
+
 def _load(root, **options):
     settings = {"size": 8, "mean": [0.5], "std": [0.5]} | options
     return tiny_imagenet(root=str(root), cache=str(root.parent / "store"), **settings)
@@ -35,8 +40,8 @@ def test_the_official_layout(official):
     assert data.class_names == (ANT, BEE)
     assert data.train_images.shape == (4, 3, 8, 8)
     assert data.train_labels.tolist() == [0, 0, 1, 1]
-    assert data.test_labels.tolist() == [1, 0, 1]
-    assert data.test_images[:, 0, 0, 0].tolist() == [100, 0, 100]
+    assert data.test_labels.tolist() == [0, 1, 1]
+    assert data.test_images[:, 0, 0, 0].tolist() == [0, 100, 100]
 
 
 @pytest.mark.parametrize("inner", ["", "images"])
@@ -65,6 +70,7 @@ def test_changed_annotations_count_although_images_are_kept(official):
     ("damage", "says"),
     [
         (lambda root: (root / "val" / "val_annotations.txt").unlink(), r"val_annotations\.txt cannot be read"),
+        (_only_bees, r"val has no image file of n01 "),
         (lambda root: (root / "val" / "images" / "val_1.JPEG").unlink(), r"lacks 1 files .*: val_1\.JPEG"),
         (lambda root: write_image(root / "val" / "images" / "val_9.JPEG", 0), r"no class .* images/val_9\.JPEG"),
         (lambda root: (root / "val" / "val_annotations.txt").write_text("val_0.JPEG\n"), r"no class .*val_0\.JPEG"),

@@ -1,17 +1,31 @@
 import json
 
-from oneshot_fl.reporting.record import facts
-from tests.conftest import compose_config
+import pytest
+
+from oneshot_fl.reporting.record import ERROR, TRACE, traced
 
 
-def test_facts_tell_what_was_changed_in_the_method(tmp_path):
-    told = facts(compose_config("method=fedhydra", "method.objective.adv.weight=0.5", "generator.width=8"))
-    assert told["changed"] == {"objective.adv.weight": 0.5}
-    assert told["settings"]["generator"]["width"] == 8
-    assert facts(compose_config("method=co_boosting", "method.perturb=null"))["changed"]["perturb"] is None
+def _trace(folder):
+    return json.loads((folder / TRACE).read_text())
 
 
-def test_facts_name_no_place_on_the_machine():
-    text = json.dumps(facts(compose_config("data=mnist", "data.root=/some/where", "store=/else/where")))
-    assert "/some" not in text
-    assert "/else" not in text
+def test_a_trace_tells_how_the_run_stands_from_its_first_moment(tmp_path):
+    with traced(tmp_path, {"method": "ot"}) as trace:
+        assert _trace(tmp_path) == {"method": "ot", "status": "running"}
+        trace.describe({"method": "ot", "seed": 1})
+        assert _trace(tmp_path) == {"method": "ot", "seed": 1, "status": "running"}
+    assert _trace(tmp_path)["status"] == "done"
+
+
+def test_a_failure_leaves_its_line_and_its_traceback(tmp_path):
+    with pytest.raises(RuntimeError), traced(tmp_path, {}):
+        raise RuntimeError("no\nmemory")
+    assert _trace(tmp_path) == {"status": "failed", "error": "no memory"}
+    assert "RuntimeError" in (tmp_path / ERROR).read_text()
+
+
+def test_an_interruption_is_no_failure(tmp_path):
+    with pytest.raises(KeyboardInterrupt), traced(tmp_path, {}):
+        raise KeyboardInterrupt
+    assert _trace(tmp_path)["status"] == "interrupted"
+    assert not (tmp_path / ERROR).exists()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oneshot_fl.phases.trainer import OptimizerFactory
+from oneshot_fl.models.optimizers import OptimizerFactory
 
 
 def sharpness_aware(model: nn.Module, optimizer: OptimizerFactory, *, rho: float) -> torch.optim.Optimizer:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable
 
 from oneshot_fl.reporting.tables.format import Sheet
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.runs import UNKNOWN, Run
 
 
 def not_done_sheet(runs: Iterable[Run]) -> Sheet:
@@ -23,4 +23,4 @@ def command(run: Run) -> str:
 
 
 def _name(run: Run) -> str:
-    return f"{run.label}, {run.data}, seed {run.seed}" if run.settings else "not known"
+    return "not known" if run.method == UNKNOWN else f"{run.label}, {run.data}, seed {run.seed}"

@@ -114,12 +114,13 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
         older = runs.get(key, run)
         kept = older if older.status == "done" and run.status != "done" else run
         runs[key] = replace(kept, studies=older.studies | {older.study, run.study})
-    return list(runs.values())
+    done = {run.overrides for run in runs.values() if run.status == "done"}
+    return [run for run in runs.values() if run.settings or not run.overrides or run.overrides not in done]
 
 
 def _identity(run: Run) -> str:
-    """Everything that is set, the seed included."""
-    place = None if run.settings else str(run.folder)  # it failed before its settings were known
+    """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
+    place = None if run.settings else str(run.folder)
     return json.dumps([run.data, run.method, run.seed, run.models, run.shared, run.own, place], sort_keys=True)
 
 
@@ -169,9 +170,7 @@ def _read_all(path: Path) -> list[Run]:
     places = [found for name in ("summary.json", TRACE) for found in path.rglob(name)]
     if not places:
         raise OneshotError(f"{path}: no summary.json in or below it; give the folder of a run or of a sweep")
-    found = [_read(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
-    finished = {run.folder for run in found if run.status == "done"}
-    return [run for run in found if not (run.error == DONE and run.folder in finished)]
+    return [_read(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
 
 
 def _age(path: Path) -> float:
@@ -189,15 +188,15 @@ def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:
     return {"round": row["round"], "accuracy": row["accuracy"]}
 
 
+UNKNOWN = "?"
 FACTS: dict[str, Any] = {
-    **dict.fromkeys(("method", "data", "budget", "study"), "?"),
+    **dict.fromkeys(("method", "data", "budget", "study"), UNKNOWN),
     "changed": {},
-    "seed": -1,
+    "seed": 0,
     "models": {},
     "settings": {},
 }
 """What tells runs apart, and what stands for it where a run failed before it was known."""
-DONE = "its summary is missing"
 
 
 def _read(text: str, place: str, folder: Path | None) -> Run:
@@ -205,12 +204,12 @@ def _read(text: str, place: str, folder: Path | None) -> Run:
     try:
         record = json.loads(text)
         status = STATUSES.get(record.get("status"))
-        facts = {name: record.get(name, unknown) if status else record[name] for name, unknown in FACTS.items()}
+        facts = {name: record.get(name) or unknown if status else record[name] for name, unknown in FACTS.items()}
         overrides = tuple(record.get("overrides") or ())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OneshotError(f"{place}: not what this version writes ({error!r}); run it again") from error
     known = {**facts, "folder": folder, "overrides": overrides, "complete": "overrides" in record}
     if "server" in record:
         return Run(**known, status="done", summary=record)
-    error = DONE if record.get("status") == "done" else record.get("error", "")
+    error = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
     return Run(**known, status=status or "unfinished", error=error)

@@ -125,6 +125,26 @@ def test_runs_that_failed_before_they_were_known_are_each_read(tmp_path):
     ] * 2
 
 
+def test_a_run_that_failed_before_it_was_known_is_replaced_by_one_of_the_same_command(tmp_path):
+    for number, (status, overrides) in enumerate([("failed", ["data=mnist"]), ("failed", ["data=svhn"])]):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "run.json").write_text(json.dumps({"status": status, "overrides": overrides}))
+    _summary(tmp_path / "again", overrides=["data=mnist"])
+    assert [(run.status, run.overrides) for run in read_runs([tmp_path])] == [
+        ("failed", ("data=svhn",)),
+        ("done", ("data=mnist",)),
+    ]
+
+
+def test_a_result_of_another_study_that_a_run_took_over_counts_for_both(tmp_path):
+    _summary(tmp_path, study="fedhydra/table1", at=1)
+    _write(tmp_path / "run.json", study="fedhydra/table4", status="done", at=2)
+    (run,) = read_runs([tmp_path])
+    assert run.status == "done"
+    assert run.belongs_to("fedhydra/table1")
+    assert run.belongs_to("fedhydra/table4")
+
+
 def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
     rounds = [{"round": 1, "accuracy": 0.25, "student": {"kl": 0.1}}]
     _summary(tmp_path / "a", rounds=rounds, at=1)

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import choices, composed, plain
-from oneshot_fl.experiment import compared
+from oneshot_fl.config.record import compared
 from oneshot_fl.reporting.tables.differences import Settings, flat
 from oneshot_fl.reporting.tables.papers.published import PAPERS
 
@@ -29,7 +29,7 @@ class Expected:
 def expected(study: str, data: str, method: str) -> Expected:
     """What the experiment `study` sets, as its own command runs it."""
     cfg = composition(study, data, method)
-    settings = compared(plain(cfg))
+    settings = compared(plain(cfg), cfg.seed)
     raw = flat({"method": OmegaConf.to_container(cfg.method)})
     copies = {key: str(value)[2:-1] for key, value in raw.items() if _is_copy(value)}
     return Expected(settings, flat(settings), copies)

@@ -1,0 +1,236 @@
+"""What code a result depends on: a digest of syntax trees, so that changed code finds no result of the old one.
+
+Followed are the imports, also those inside functions, of our own modules and of the user's: whatever lies neither in
+the standard library nor in an installed package. Of installed packages the version counts, of extension modules and
+others without source their bytes. An import whose name is computed (`importlib.import_module(name)`) is not seen.
+A tree is written down as this Python's `ast.dump` does it, which differs between Python's minor versions.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from pkgutil import get_importer
+from typing import Any
+
+from oneshot_fl.errors import OneshotError
+
+PACKAGE = "oneshot_fl"
+CANNOT_CHANGE_A_NUMBER = tuple(f"{PACKAGE}.{name}" for name in ("tracking", "errors", "process", "code", "disk"))
+"""Our modules that are not followed; nor is the package's own `__init__`, the public face of everything."""
+TOOLS = {"filelock", "hydra", "omegaconf", "rich", "safetensors", "typer"}
+"""Installed packages that cannot change a number either; their versions do not count."""
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of packages that are not the user's own."""
+
+
+@dataclass(frozen=True)
+class _Module:
+    """One module: what its code is (None: nothing that counts) and the names that it imports."""
+
+    content: str | None
+    imports: tuple[str, ...] = ()
+
+
+_seen: dict[str, tuple[ModuleSpec | None, _Module]] = {}
+"""Modules by name, as they were when first asked for; only a reload makes this process run other code."""
+
+
+def digest(modules: Iterable[str]) -> str:
+    """The first 80 bits of the SHA-256, in hexadecimal, over the code of `modules` and all that they import.
+
+    Comments, docstrings and layout do not count. A module is read once a process, as is its code when it is imported:
+    what is edited while a process runs counts for the next one, or after `importlib.reload`.
+
+    Raises:
+        OneshotError: one of `modules` cannot be found, or a module is no valid Python.
+    """
+    found: dict[str, str] = {}
+    waiting: list[str] = []
+    for name in modules:
+        if _find(name) is None:
+            raise OneshotError(f"{name}: there is no such module; is its folder on PYTHONPATH?")
+        waiting.extend(_counted(name))
+    visited = set()
+    while waiting:
+        name = waiting.pop()
+        if name in visited or _left_out(name):
+            continue
+        visited.add(name)
+        module = _module(name)
+        if module.content is not None:
+            found[name] = module.content
+        waiting.extend(module.imports)
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def module_of(target: str) -> str:
+    """The module of a `_target_` such as `oneshot_fl.parts.pools.Pool`: the longest beginning that is one.
+
+    Raises:
+        OneshotError: no beginning of it is a module.
+    """
+    names = [name for name in _with_parents(target) if _find(name) is not None]
+    if not names:
+        raise OneshotError(f"_target_={target}: there is no such module; is its folder on PYTHONPATH?")
+    return names[-1]
+
+
+@cache
+def commit() -> str | None:
+    """The git commit of the checkout that this package lies in, with `+changes` where tracked files differ from it."""
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:  # a checkout around an installed package
+        return None
+    found, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return found and found + ("+changes" if changes else "")
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints in the package's folder; None where there is no git or it refuses."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _left_out(name: str) -> bool:
+    outside = sys.stdlib_module_names | TOOLS
+    return (
+        name.partition(".")[0] in outside
+        or name == PACKAGE
+        or f"{name}.".startswith(tuple(f"{left}." for left in CANNOT_CHANGE_A_NUMBER))
+    )
+
+
+def _module(name: str) -> _Module:
+    """What a module is, read again only after it was reloaded."""
+    loaded = getattr(sys.modules.get(name), "__spec__", None)
+    if name in _seen and (_seen[name][0] is None or _seen[name][0] is loaded):
+        return _seen[name][1]
+    _seen[name] = loaded, _read(name)
+    return _seen[name][1]
+
+
+def _read(name: str) -> _Module:
+    spec = _find(name)
+    if spec is None:
+        return _Module("absent")
+    if _is_installed(name):
+        return _Module(_version(name))
+    if not spec.has_location or spec.origin is None:  # a namespace package, which has no code
+        return _Module(None)
+    loader: Any = spec.loader
+    try:
+        source = loader.get_source(spec.name)
+        if source is None:
+            return _Module(hashlib.sha256(loader.get_data(spec.origin)).hexdigest())
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, OSError, ImportError) as error:
+        raise OneshotError(f"{spec.origin}: cannot be read as Python ({' '.join(str(error).split())})") from error
+    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    content = hashlib.sha256(ast.dump(_WithoutDocstrings().visit(tree)).encode()).hexdigest()
+    return _Module(content, tuple(dict.fromkeys(_imports(tree, package))))
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    """Drops every statement that is only a string: docstrings of modules, classes, functions and attributes."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """ast's hook."""
+        alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if alone else node
+
+
+def _imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every module that a tree imports, with the packages around it, whose `__init__` runs first."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _counted(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            source = _absolute(node, package)
+            yield from _counted(source)
+            inside = (f"{source}.{alias.name}" for alias in node.names)
+            if not _is_installed(source.partition(".")[0]):
+                yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """The module after `from`, with the dots of a relative import spelled out."""
+    if node.level == 0:
+        return str(node.module)
+    parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*parents, *([node.module] if node.module else [])])
+
+
+def _counted(name: str) -> list[str]:
+    """The modules that run when one is imported; an installed package counts as a whole."""
+    whole = _with_parents(name)
+    return whole[:1] if _is_installed(whole[0]) else whole
+
+
+def _with_parents(name: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Where a module lies, found as an import would but without running anything."""
+    parent, _, _ = name.rpartition(".")
+    if not parent:
+        specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+        return next((spec for spec in specs if spec is not None), None) or _loaded(name)
+    around = _find(parent)
+    folders = [] if around is None else list(around.submodule_search_locations or [])
+    return _inside(name, folders) or _loaded(name)
+
+
+def _inside(name: str, folders: list[str]) -> ModuleSpec | None:
+    """Of a package's folders the first that has the module; a folder without `__init__` only where no other does."""
+    found = [spec for finder in map(get_importer, folders) if finder and (spec := finder.find_spec(name))]
+    return next((spec for spec in found if spec.loader is not None), found[0] if found else None)
+
+
+def _loaded(name: str) -> ModuleSpec | None:
+    """Of a module that only this process knows: a script (`__main__`), or one imported from a file."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return getattr(module, "__spec__", None) or (spec_from_file_location(name, file) if file else None)
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    spec = None if name.partition(".")[0] == PACKAGE else _find(name)
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or [])
+    return spec.origin in ("built-in", "frozen") or any(_lies_installed(Path(place)) for place in places)
+
+
+def _lies_installed(path: Path) -> bool:
+    libraries = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in libraries)
+
+
+@cache
+def _version(package: str) -> str:
+    """The version of an installed package, which may be called otherwise than what is imported (`PIL`)."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        names = metadata.packages_distributions().get(package, [])
+        return " ".join(sorted(f"{name} {metadata.version(name)}" for name in names))

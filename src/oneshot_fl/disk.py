@@ -1,0 +1,81 @@
+"""Files that are whole or not there, also after a crash, and failures of the disk as one plain line."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from oneshot_fl.errors import OneshotError
+
+
+@contextmanager
+def writing(where: str) -> Iterator[None]:
+    """Any failure of the disk inside the block as one line that begins with `where`.
+
+    Raises:
+        OneshotError: no room, no permission, or something else lies in the way.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError, NotImplementedError) as error:
+        raise OneshotError(
+            f"{where}: cannot be written ({reason(error)}); make room or give permission, or choose another folder"
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, in one line without paths."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part.
+
+    Raises:
+        OneshotError: the disk is full, or the folder cannot be written.
+    """
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with writing(str(path)):
+            write_file(temporary, content)
+            os.replace(temporary, path)
+            sync(path.parent)
+    except OneshotError:
+        if temporary.is_file():
+            temporary.unlink()
+        raise
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    path.write_bytes(content)
+    sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or which files a folder has, is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def remove(path: Path) -> None:
+    """Remove whatever lies there: a folder, a file, or a link, whose target stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the new one, never a part.
+
+    Raises:
+        OneshotError: the disk is full, or the folder cannot be written.
+    """
+    replace_file(path, text.encode())

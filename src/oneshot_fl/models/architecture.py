@@ -1,0 +1,35 @@
+"""An architecture: a model that is chosen but not built, because nobody has seen the data yet."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.recipe import Recipe
+from oneshot_fl.seeds import seeded
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How to build a model, and the ways in which it can begin."""
+
+    recipe: Recipe[nn.Module]
+
+    @property
+    def name(self) -> str:
+        """The word that a user chooses it by."""
+        return self.recipe.name
+
+    def build(self, spec: DataSpec) -> nn.Module:
+        """A model with weights from the global random state."""
+        return self.recipe(spec=spec)
+
+    def as_clients_begin(self, spec: DataSpec, seed: int) -> nn.Module:
+        """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks."""
+        with seeded(seed, "initial weights", self.name):
+            return self.build(spec)
+
+    def student(self, spec: DataSpec, seed: int) -> nn.Module:
+        """A server model with weights of its own, which no client began at."""
+        with seeded(seed, "student weights", self.name):
+            return self.build(spec)

@@ -1,0 +1,35 @@
+"""How one client trains, and what it sends."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from oneshot_fl.recipe import Recipe
+from oneshot_fl.values import Count, CountOrZero, Positive, Seed
+
+
+@dataclass(frozen=True)
+class Training:
+    """The settings of local training; every field is part of the client's key."""
+
+    epochs: CountOrZero
+    batch_size: Count
+    optimizer: Recipe[torch.optim.Optimizer]
+    seed: Seed
+    augmentation: Literal["none", "flip", "crop", "crop_flip"] = "none"
+    sam: Positive | None = None
+    """Radius rho of sharpness-aware minimisation; None for none."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What is known of an upload besides its model."""
+
+    key: str
+    samples: int
+    facts: Mapping[str, Any]
+    """What the client sends beside the model."""
+    build: Callable[[], Any]
+    """A whole model of the same architecture with new weights."""

@@ -1,0 +1,200 @@
+"""Phase 3 as a whole: the global model from the uploads, made once, resumable after every round, stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.bank import ClientBank, all_alike
+from oneshot_fl.models.per_architecture import members_of, together
+from oneshot_fl.parts.slots import Method
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.phases.checkpoint import RoundCheckpoint
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.distill import Distillation, DistillModule
+from oneshot_fl.phases.trainer import EpochEnd, trainer_of
+from oneshot_fl.recipe import described, digest_of
+from oneshot_fl.seeds import seeded
+from oneshot_fl.store import Artifact, fingerprint, load_model
+from oneshot_fl.values import Seed
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """The global model and how it came about."""
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    pool_bytes: int
+    """What the pool held after the last round."""
+    ensemble: dict[str, Tensor]
+    """What the method's ensemble learned, as a state dict; empty without a loop."""
+    images: Tensor | None
+    """Some of the newest images, uint8 `[n, C, H, W]`, evenly over the classes, sorted by label; None: no loop."""
+    labels: Tensor | None
+    key: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StudentPlan:
+    """What the global model is built as: one architecture, or several that vote."""
+
+    architectures: tuple[Architecture, ...]
+    clients_seed: Seed
+    """Of the weights that the clients began at."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it, `cnn2` or, where several vote, `cnn2+lenet5`."""
+        return "+".join(architecture.name for architecture in self.architectures)
+
+    def build(self, spec: DataSpec, *, seed: int, as_clients_began: bool) -> nn.Module:
+        """A model with weights of the server's own, or with those that the clients began at."""
+        if as_clients_began:
+            return together([one.as_clients_begin(spec, self.clients_seed) for one in self.architectures])
+        return together([one.student(spec, seed) for one in self.architectures])
+
+
+def distill(
+    data: Dataset,
+    test: ImageBatches,
+    server: Server,
+    method: Method,
+    *,
+    student: StudentPlan,
+    settings: Distillation,
+    context: Context,
+) -> Distilled:
+    """Turn the uploads into the global model; one artifact, resumable after every round.
+
+    Args:
+        data: for its spec, and because the history's test accuracies are part of the result.
+        test: the test set, for the accuracy after every round.
+
+    Raises:
+        OneshotError: the student diverged; nothing of it is stored.
+    """
+    build = partial(student.build, data.spec, seed=settings.seed, as_clients_began="clients_start" in method.needs)
+
+    def make(work: Path) -> Artifact:
+        return _make(work, build(), server, method, test, settings, report, context)
+
+    inputs = {
+        "data": data.fingerprint,
+        "uploads": server.uploads.key,
+        "guidance": guidance_key(server),
+        "proxy": server.proxy.sha256 if server.proxy and "proxy" in method.needs else None,
+        "method": described(method),
+        "student": described(student),
+        "settings": described(settings),
+    }
+    report = _RoundReport(context, settings.rounds if method.sources else 0)
+    keyed = {**inputs, "code": digest_of(__name__, inputs)}
+    artifact = context.store.get_or_make("distill", keyed, make, waiting=context.progress.note)
+    state, ensemble, synthetic = (_only(name, artifact.tensors) for name in ("student", "ensemble", "synthetic"))
+    model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")
+    report(artifact.facts["history"])
+    report.task.finish()
+    return Distilled(
+        model,
+        artifact.facts["history"],
+        artifact.facts["pool_bytes"],
+        ensemble,
+        synthetic.get("images"),
+        synthetic.get("labels"),
+        artifact.key,
+        artifact.seconds,
+    )
+
+
+def guidance_key(server: Server) -> str | None:
+    """Fingerprint of the guidance matrix's numbers, which say all that a method takes of the stratification."""
+    return None if server.guidance is None else fingerprint(server.guidance.tolist())
+
+
+def _make(
+    work: Path,
+    student: nn.Module,
+    server: Server,
+    method: Method,
+    test: ImageBatches,
+    settings: Distillation,
+    report: "_RoundReport",
+    context: Context,
+) -> Artifact:
+    init = method.init(server)
+    model = together([init(member) for member in members_of(student)])
+    loop = method.loop(server, warm_up=not all_alike(server.uploads.models))
+    if loop is None or settings.rounds == 0:
+        return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
+    bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
+    module = DistillModule(model, bank, loop, classes=server.spec.classes, settings=settings)
+    seconds = _fit(module, test, RoundCheckpoint(work), report, context)
+    tensors = {
+        **_prefixed("student", module.student.state_dict()),
+        **_prefixed("ensemble", module.ensemble.state_dict()),
+        **_prefixed("synthetic", _newest_images(module, server.spec)),
+    }
+    return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, seconds=seconds)
+
+
+def _prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+
+
+def _only(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one prefix, without it."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+
+
+def _fit(
+    module: DistillModule,
+    test: ImageBatches,
+    checkpoint: RoundCheckpoint,
+    report: "_RoundReport",
+    context: Context,
+) -> float:
+    """Run the rounds that are left; the seconds that earlier processes spent on the others."""
+    left = module.settings.rounds - checkpoint.rounds_done
+    if left == 0:  # killed between the last round and the storing of the result
+        checkpoint.restore(module, [])
+    else:
+        callbacks = [checkpoint, EpochEnd(lambda module: report(module.history))]
+        with (
+            trainer_of(module, context.trainer, epochs=left, callbacks=callbacks) as trainer,
+            seeded(module.settings.seed, "distillation"),
+        ):
+            trainer.fit(module, train_dataloaders=range(1), val_dataloaders=test)
+    return checkpoint.seconds_before
+
+
+class _RoundReport:
+    """Log every round of a history once, whether it was run now, resumed or loaded."""
+
+    def __init__(self, context: Context, rounds: int) -> None:
+        self.log, self.seen = context.log, 0
+        self.task = context.progress.task("distillation", rounds, "rounds")
+
+    def __call__(self, history: list[dict[str, Any]]) -> None:
+        for row in history[self.seen :]:
+            metrics = {"distill/accuracy": row["accuracy"]}
+            terms = {who: values for who, values in row.items() if isinstance(values, dict)}
+            for who, values in terms.items():
+                metrics |= {f"distill/{who}_{name}": value for name, value in values.items()}
+            self.log.log(metrics, row["round"])
+            self.task.reach(row["round"], f"accuracy {row['accuracy']:.3f}")
+        self.seen = len(history)
+
+
+def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
+    """As many of the pool's newest images as the settings want kept, as bytes, and their labels."""
+    x, y = module.pool.newest(module.settings.images)
+    return {"images": spec.to_bytes(x), "labels": y}

@@ -1,0 +1,88 @@
+"""Phase 0, preparation: the data set on the run's device, and its split among the clients."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.partition import Indices, Partition
+from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """A data set before it is loaded."""
+
+    name: str
+    load: Recipe[Dataset]
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """A partition before there are labels."""
+
+    name: str
+    split: Recipe[Indices]
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether it takes the domain of each sample."""
+        return "domains" in inspect.signature(self.split.target).parameters
+
+
+@dataclass(frozen=True)
+class ProxyPlan:
+    """The server's own images before there is a data set."""
+
+    name: str
+    take: Recipe[tuple[Dataset, Proxy]]
+    other: Callable[[], Dataset] | None = None
+    """The data set that lends them, where it is another one."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run begins with: the clients' data, who has which, and the server's own images."""
+
+    data: Dataset
+    partition: Partition
+    proxy: Proxy
+    fingerprint: str
+    """Of the whole data set, also of what a proxy has taken away."""
+
+    @property
+    def indices(self) -> list[Tensor]:
+        """Each client's samples in the training set."""
+        return [torch.from_numpy(index) for index in self.partition.indices]
+
+
+def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, device: torch.device) -> RunData:
+    """Load the data set, take away what the proxy takes, split the rest.
+
+    Raises:
+        OneshotError: a file is missing or damaged, or the partition does not fit the data.
+    """
+    whole = data.load()
+    fingerprint = whole.fingerprint  # before anything moves, which takes it along
+    lent = {} if proxy.other is None else {"other": proxy.other()}
+    left, images = proxy.take(whole, **lent)
+    indices = partition.split(labels=left.train_labels.numpy(), **_domains(data, partition, left))
+    return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
+
+
+def _domains(plan: DataPlan, partition: PartitionPlan, data: Dataset) -> dict[str, Any]:
+    """The domain of each training sample, for a partition that takes it."""
+    if not partition.by_domain:
+        return {}
+    if data.train_domains is None:
+        raise OneshotError(
+            f"partition={partition.name}: data={plan.name} has no domains; choose data=pacs, digit_domains or "
+            "image_domains, or another partition, for instance partition=dirichlet"
+        )
+    return {"domains": data.train_domains.numpy()}
