@@ -1,31 +1,37 @@
-# `make demo` and `make test` set everything up by themselves: a virtual environment, then an editable install.
+# Every target sets up what it needs: a virtual environment, then an editable install.
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+INSTALL := $(RUN) -m uv pip install --quiet --python $(RUN)
+# One worker a core, one thread a worker: tiny tensors only wait for a second thread.
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint type format bench clean
+.PHONY: help demo check test test-slow lint type docs format bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-# torch and torchvision are installed together so that they match.
-$(READY): pyproject.toml
+# torch and torchvision are installed together, so that they match, and first, so that no tested version holds them back.
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --upgrade pip hatchling
-	$(RUN) -m pip install --quiet torch torchvision
-	$(RUN) -m pip install --quiet --editable '.[dev]'
+	$(RUN) -m pip install --quiet uv
+	$(INSTALL) torch torchvision
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
 	$(RUN) -m oneshot_fl
 
+check: lint type  ## What a changed line must pass, in under a minute: style, types, unit tests
+	$(PYTEST) tests/unit tests/test_architecture.py
+
 test: $(READY)  ## All tests but the slow ones
-	$(RUN) -m pytest
+	$(PYTEST)
 
 test-slow: $(READY)  ## The slow tests too
-	$(RUN) -m pytest -m 'not gpu'
+	$(PYTEST) -m 'not gpu'
 
 lint: $(READY)  ## Style and formatting
 	$(RUN) -m ruff check .
@@ -33,6 +39,9 @@ lint: $(READY)  ## Style and formatting
 
 type: $(READY)  ## Types
 	$(RUN) -m mypy
+
+docs: $(READY)  ## The documentation in site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff check --fix .
@@ -42,4 +51,4 @@ bench: $(READY)  ## Measure the speed, an hour on a quiet machine
 	$(RUN) -m benchmarks --out docs/results/speed.json
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build site

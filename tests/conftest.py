@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oneshot_fl.config import experiment_of
+from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
@@ -43,10 +44,11 @@ TINY = (
 """Overrides that make a run on the digits take seconds."""
 
 
+@cache
 def clients_of(method: str) -> tuple[str, ...]:
-    """The clients that a method needs, where the default ones will not do."""
-    kinds = {"fedmho": "half_cvae", "fedcvae": "all_cvae"}
-    return tuple(f"clients={kinds[family]}" for family in kinds if method.startswith(family))
+    """The clients that a method needs, where the default ones will not do: some with a VAE, if it works on decoders."""
+    needs = source_needs(compose_config(f"method={method}"))
+    return ("clients=half_cvae",) if "decoders" in needs else ()
 
 
 def compose_config(*overrides: str) -> DictConfig:

@@ -16,14 +16,14 @@ from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.tracking.loggers import Logger
-from oneshot_fl.values import Count
+from oneshot_fl.values import BatchSize, Count
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What is tested besides clients and server."""
 
-    batch_size: Count
+    batch_size: BatchSize
     ensembles: Mapping[str, Recipe[Ensemble]]
     fidelity: FidelityReference | None
     """What synthetic images are measured by; None: they are not."""

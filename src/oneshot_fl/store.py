@@ -157,6 +157,18 @@ class Store:
             yield
 
 
+def open_store(root: Path, context: Mapping[str, Any]) -> Store:
+    """The store at `root`, made if it is not there.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    with writing(f"store={root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    return Store(root, context)
+
+
 def _as_read(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON makes of them: what was just made equals what will be loaded."""
     read: dict[str, Any] = json.loads(json.dumps(facts))
@@ -323,17 +335,3 @@ def _seal(path: Path, payload: bytes) -> bytes:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def open_store(root: Path, context: Mapping[str, Any]) -> Store:
-    """The store at `root`, made if it is not there.
-
-    Raises:
-        OneshotError: the folder cannot be made or written.
-    """
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=root).close()
-    except OSError as error:
-        raise OneshotError(f"store={root}: cannot be written ({error.strerror}); set another folder") from error
-    return Store(root, context)

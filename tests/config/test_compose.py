@@ -4,12 +4,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from oneshot_fl.config.checks import check
-from oneshot_fl.config.compose import build, config_dir
+from oneshot_fl.config.compose import build, choices, config_dir
 from oneshot_fl.data.dataset import DataSpec
 from tests.conftest import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
-ALL = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
+FILES = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
+ALL = [path for path in FILES if not path.startswith("local/") and "/_" not in path]
+"""Every choice; a name that begins with `_` is what several choices share, `local` is the user's own."""
 GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
 CHOSEN = {key for entry in OmegaConf.load(config_dir() / "config.yaml").defaults if entry != "_self_" for key in entry}
 EXTRAS = {
@@ -29,6 +31,12 @@ EXTRAS = {
     ("model", "mixed"): ["model.names=[cnn2,cnn3,lenet5,resnet18,cnn2]", "method=dense"],
     ("model", "fedhydra_mixed"): ["method=dense"],
     ("model", "co_boosting_mixed"): ["method=dense"],
+    ("protocol", "fedhydra"): ["data=mnist"],
+    ("protocol", "co_boosting"): ["data=mnist"],
+    ("protocol/method", "fedmho_dense"): ["method=dense"],
+    ("protocol/method", "fedmho_feddf"): ["method=feddf"],
+    ("protocol/method", "fedmho_fedcvae_fedmho"): ["method=fedcvae_fedmho", "clients=all_cvae"],
+    ("protocol/method", "co_boosting_feddf"): ["method=feddf"],
     ("model", "torchvision"): ["model.architecture=densenet121"],
 }
 
@@ -89,6 +97,71 @@ def test_contract_keys_exist_with_the_papers_values():
 )
 def test_digits_bring_the_demo_budget_and_others_the_papers(overrides, budget):
     assert compose_config(*overrides).budget.name == budget
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        ("fedhydra", ("paper", "dirichlet", 5, "fedhydra", 200, 200, 128, [0.5])),
+        ("co_boosting", ("co_boosting", "dirichlet_class_prior", 10, "co_boosting", 300, 500, 128, [0.5])),
+        ("fedmho", ("fedmho", "dirichlet_equal_chunks", 10, "mixed", 200, 10, 64, [0.0])),
+    ],
+)
+def test_a_protocol_is_all_that_a_paper_fixes(protocol, expected):
+    cfg = compose_config(f"protocol={protocol}", "data=mnist", "method=fedmho")
+    chosen = (cfg.budget.name, cfg.partition.name, cfg.partition.clients, cfg.model.name, cfg.clients.epochs)
+    assert (*chosen, cfg.distill.rounds, cfg.distill.batch_size, cfg.data.mean) == expected
+
+
+def test_whatever_a_protocol_fixes_can_be_chosen_otherwise():
+    overrides = ["partition=iid", "budget=reduced", "model=cnn2", "clients=default", "data.mean=[0.5]"]
+    cfg = compose_config("protocol=fedmho", "data=digits", *overrides, "distill.batch_size=32")
+    chosen = (cfg.partition.name, cfg.budget.name, cfg.model.name, cfg.clients.batch_size, cfg.distill.batch_size)
+    assert chosen == ("iid", "reduced", "cnn2", 128, 32)
+    assert (cfg.partition.clients, cfg.data.mean) == (10, [0.5])
+
+
+def _student(protocol: str, method: str) -> tuple[dict, str]:
+    """The optimiser and schedule of a method's student: its own, or those that all share."""
+    cfg = compose_config(f"protocol={protocol}", "data=mnist", f"method={method}")
+    optimizer = cfg.method.get("student_optimizer") or cfg.distill.student_optimizer
+    return OmegaConf.to_container(optimizer, resolve=True), cfg.method.get(
+        "student_schedule"
+    ) or cfg.distill.student_schedule
+
+
+def test_co_boostings_students_learn_alike():
+    sgd = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
+    for method in ("feddf", "f_adi", "f_dafl", "dense_co_boosting", "co_boosting"):
+        assert _student("co_boosting", method) == (sgd, "cosine"), method
+
+
+@pytest.mark.parametrize(("method", "rate"), [("feddf", 0.0002), ("dense", 0.001), ("co_boosting", 0.01)])
+def test_fedmhos_baselines_have_the_rates_of_its_code(method, rate):
+    assert _student("fedmho", method)[0]["lr"] == rate
+
+
+def test_fedmho_on_cifar10_as_its_code():
+    cfg = compose_config("protocol=fedmho", "data=cifar10", "method=fedcvae_fedmho")
+    assert (cfg.clients.cvae.epochs, cfg.distill.rounds, cfg.method.student_optimizer.lr) == (30, 30, 0.00001)
+    assert compose_config("protocol=fedmho", "data=cifar10", "method=fedmho").method.student_optimizer.lr == 0.0001
+
+
+def test_ones_own_paths_are_read_where_there_are_some(tmp_path):
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "default.yaml").write_text("# @package _global_\ndata_root: elsewhere\nstore: mine\n")
+    mine = f"hydra.searchpath=[file://{tmp_path}]"
+    for data in ("mnist", "svhn"):
+        assert compose_config(mine, f"data={data}").data.root == "elsewhere"
+    assert compose_config(mine, "data=mnist", "data.root=here").data.root == "here"
+    assert compose_config(mine).store == "mine"
+    assert "root" not in compose_config(mine).data  # the digits have none
+    assert compose_config("data=mnist").data.root == "data"
+
+
+def test_shared_files_are_no_choices():
+    assert [path for path in FILES if "/_" in path]
+    assert not [name for group in ("data", "trainer") for name in choices(group) if name.startswith("_")]
 
 
 def test_methods_are_short():

@@ -2,79 +2,110 @@
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 
-from oneshot_fl.config.bind import make_method
-from oneshot_fl.config.compose import build, config_dir
-from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.config import experiment_of
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.models.cvae import mlp
+from oneshot_fl.models.generators import Pixels
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.parts.slots import Method
-from oneshot_fl.parts.uploads import Decoder, Uploads
-from tests.conftest import compose_config
-from tests.contract.test_slots import choices
+from oneshot_fl.parts.slots import Source
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.phases.distill import DistillModule, joined
+from oneshot_fl.phases.trainer import trainer_of
+from tests.conftest import CPU, clients_of, server_of
+from tests.contract.choices import SLOTS, THEIRS, choices, composed
+from tests.contract.test_slots import recipe_at, server_with
 
-SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
+
+def _images(source: Source, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    rng = torch.Generator().manual_seed(seed)
+    source.begin(rng)
+    return source.make(lambda x, y: x.square().mean(), lambda loss: None, rng)
 
 
-def _built(*overrides: str) -> tuple[Method, Uploads]:
-    """A method on two classifiers and two decoders of the digits' size."""
-    cfg = compose_config("clients=half_cvae", "partition.clients=4", *overrides)
-    clients = [cnn2(SPEC, norm=True).eval() for _ in range(2)]
-    decoders = [Decoder(mlp(SPEC, latent=2, hidden=8).decoder, 2, torch.arange(10)) for _ in range(2)]
-    uploads = Uploads(clients, [1, 2], torch.rand(10, 2), decoders)
-    proxy = Proxy(lambda: torch.zeros(20, 1, 8, 8, dtype=torch.uint8))
-    return make_method(cfg, SPEC, uploads, proxy), uploads
+def _states(server: Server) -> list[torch.Tensor]:
+    uploads = (*server.uploads.classifiers, *server.uploads.decoders)
+    return [tensor.clone() for upload in uploads for tensor in upload.model.state_dict().values()]
 
 
 @pytest.mark.parametrize("name", choices("method/source", 5))
 def test_a_source_makes_labelled_images_from_its_seed_and_leaves_the_uploads_alone(name):
-    small = ["generator.width=2", "distill.batch_size=4", "distill.generator_steps=2"]
-    method, uploads = _built("method=fedhydra", f"method/source={name}", *small)
-    before = [tensor.clone() for decoder in uploads.decoders for tensor in decoder.module.state_dict().values()]
-    source = method.loop.source
-    made = []
-    for seed in (0, 0, 1):
-        rng = torch.Generator().manual_seed(seed)
-        source.begin(rng)
-        made.append(source.make(lambda x, y: x.square().mean(), lambda loss: None, rng))
-    x, y = made[0]
+    found = recipe_at("method/source", name)
+    server = server_with(*found.needs)
+    before, source = _states(server), found(server)
+    (x, y), (again, _), (other, _) = (_images(source, seed) for seed in (0, 0, 1))
     assert x.shape[1:] == (1, 8, 8)
     assert not x.requires_grad
-    assert x.min() >= -1.001 or name == "pixels"
-    assert torch.equal(x, made[1][0])
-    if name == "proxy":
+    assert x.min() >= -1.001 or isinstance(getattr(source, "generator", None), Pixels)  # free pixels have no range
+    assert torch.equal(x, again)
+    if "proxy" in found.needs:  # the server's own images have no labels, and are what they are
         assert y is None
+        assert torch.equal(x, other)
     else:
         assert len(y) == len(x)
         assert 0 <= y.min() <= y.max() <= 9
-        assert not torch.equal(x, made[2][0])
-    after = [tensor for decoder in uploads.decoders for tensor in decoder.module.state_dict().values()]
-    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+        assert not torch.equal(x, other)
+    assert (source.optimizer is None) is not any(True for _ in source.parameters())
+    assert all(torch.equal(old, new) for old, new in zip(before, _states(server), strict=True))
 
 
 @pytest.mark.parametrize("name", choices("method/pool", 3))
 def test_a_pool_hands_out_what_entered_it_shuffled_by_its_seed(name):
-    pool = build(OmegaConf.load(config_dir() / "method/pool" / f"{name}.yaml"), spec=SPEC)
+    pool = recipe_at("method/pool", name)(server_of())
     x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 3
     for _ in range(2):
         if not pool.closed:
             pool.add(Entry(pool.pack(x), y, x.flatten(1)))
     passes = [list(pool.batches(7, torch.Generator().manual_seed(seed))) for seed in (0, 0, 1)]
-    assert all(torch.equal(entry.x.flatten(1), entry.kept) for entry in passes[0])
+    assert all(torch.equal(entry.x.flatten(1), entry.answers) for entry in passes[0])
     assert all(torch.equal(one.y, other.y) for one, other in zip(*passes[:2], strict=True))
     assert not torch.equal(passes[0][0].x, passes[2][0].x)
     assert sum(len(entry.y) for entry in passes[0]) == sum(len(entry.y) for entry in pool.entries)
 
 
+WITH_WARM_UP = sorted(name for name, slots in SLOTS.items() if slots.get("warm_up"))
+
+
+@pytest.mark.parametrize("method", WITH_WARM_UP)
 @pytest.mark.parametrize("name", choices("method/warm_up", 1))
-def test_a_warm_up_is_made_where_architectures_differ_only(name):
-    overrides = ("method=fedmho", f"method/warm_up={name}", "distill.rounds=7")
-    assert _built(*overrides)[0].loop.warm_up is None
-    cfg = compose_config("clients=half_cvae", *overrides)
-    uploads = Uploads([cnn2(SPEC, norm=norm) for norm in (True, False)], [1, 1])
-    loop = make_method(cfg, SPEC, uploads, Proxy(lambda: torch.empty(0))).loop
-    assert loop.warm_up.passes == 7
-    assert "warm_up" in loop.optimizers
+def test_a_warm_up_is_made_where_architectures_differ_only(name, method):
+    overrides = (f"method={method}", f"method/warm_up={name}", "distill.rounds=7", *clients_of(method))
+    recipes = experiment_of(composed(*overrides)).method
+    server = server_with(*recipes.needs, "classifiers")
+    assert recipes.loop(server, warm_up=False).warm_up is None
+    made = recipes.loop(server, warm_up=True).warm_up
+    assert made.passes == 7
+    assert made.objective.terms
+    assert isinstance(made.optimizer(cnn2(server.spec, norm=True).parameters()), torch.optim.Optimizer)
+
+
+def test_the_glob_sees_methods_with_a_warm_up():
+    assert len(WITH_WARM_UP) >= 3
+
+
+def test_named_sources_fill_one_pool():
+    """Two sources of somebody else's method: 60 images by the clients' labels, 40 evenly over the classes."""
+    (name,) = [name for name in THEIRS if "_target_" not in SLOTS[name]["source"]]
+    experiment = experiment_of(composed(f"method={name}", *clients_of(name)))
+    server = server_with(*experiment.method.needs)
+    loop = experiment.method.loop(server, warm_up=False)
+    made = {own: _images(source, 0) for own, source in loop.sources.items()}
+    assert set(made) == {"often", "evenly"}
+    module = DistillModule(
+        cnn2(server.spec, norm=True), ClientBank([]), loop, classes=10, settings=experiment.distillation
+    )
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    (entry,) = loop.pool.entries
+    sizes = [len(y) for _, y in made.values()]
+    assert len(entry.y) == sum(sizes)
+    assert sizes == [2 * sum(30 * label // 55 for label in range(1, 11)), 40]  # each decoder half; counts 1 to 10
+
+
+def test_what_several_sources_made_is_one_batch_in_their_order():
+    entries = [Entry(torch.full((n, 1), float(n)), torch.full((n,), n), torch.full((n, 2), float(n))) for n in (1, 2)]
+    whole = joined(entries)
+    assert whole.y.tolist() == [1, 2, 2]
+    assert whole.x.flatten().tolist() == [1.0, 2.0, 2.0]
+    assert whole.answers[:, 1].tolist() == [1.0, 2.0, 2.0]
+    assert joined(entries[:1]) is entries[0]

@@ -1,44 +1,71 @@
 """Every part that a YAML names obeys its slot's contract; a new part is tested by existing."""
 
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.bind import make_ensembles, make_fidelity_reference
-from oneshot_fl.config.compose import build, config_dir, plain, takes
-from oneshot_fl.data.dataset import DataSpec, make_dataset
+from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import build, config_dir, plain, recipe, takes
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.terms import Objective
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.slots import Objective
+from oneshot_fl.parts.uploads import Server, Uploads
 from oneshot_fl.parts.view import View
+from oneshot_fl.phases.evaluate import tested_ensembles
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.tracking.loggers import RunLog
-from tests.conftest import compose_config
-
-
-def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list[str]:
-    names = sorted({path.stem for path in (config_dir() / group).glob("*.yaml")} - set(without))
-    assert len(names) >= at_least, f"{group}: only {names}"
-    return names
-
+from tests.conftest import compose_config, decoder_of, run_config, server_of
+from tests.contract.choices import SLOTS, choices
 
 MIXES = (
     *("mixed", "fedhydra_mixed", "co_boosting_mixed", "fedmho_various"),
     *("fedhydra", "co_boosting", "fedmho", "torchvision", "vgg9"),
 )
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
-METHODS = choices("method", 3)
+NEEDS_OF_A_SERVER = {"classifiers", "decoders", "guidance", "proxy"}
+NEEDS_OF_A_RUN = {"clients_start", "same_architecture", "chain", "own_decoder"}
+NEEDS_OF_A_VIEW = {"statistics", "features", "start"}
 SPECS = [
     DataSpec(1, 8, 10, (0.5,), (0.5,)),
     DataSpec(1, 28, 47, (0.5,), (0.5,)),
     DataSpec(3, 32, 100, (0.5,) * 3, (0.5,) * 3),
     DataSpec(3, 64, 10, (0.5,) * 3, (0.5,) * 3),
 ]
+
+
+def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
+    """Exactly what a part declares: two clients of a kind, a guidance matrix, proxy images."""
+    models = [cnn2(spec, norm=True) for _ in range(2 if "classifiers" in needs else 0)]
+    vaes = [mlp(spec, latent=2, hidden=8) for _ in range(2 if "decoders" in needs else 0)]
+    shape = (20, spec.channels, spec.size, spec.size)
+    return server_of(
+        models,
+        [3, 1][: len(models)],
+        spec=spec,
+        decoders=[decoder_of(vae, range(1, spec.classes + 1), key=f"decoder {k}") for k, vae in enumerate(vaes)],
+        guidance=torch.rand(spec.classes, 2) if "guidance" in needs else None,
+        proxy=torch.randint(256, shape, dtype=torch.uint8) if "proxy" in needs else None,
+    )
+
+
+def recipe_at(group: str, name: str) -> Recipe[Any]:
+    """The recipe of one choice of a slot, which says what it needs in known words."""
+    slot, family = group.rpartition("/")[::2]
+    settings = compose_config("method=fedhydra", "generator.width=2", f"+{slot}/{family}@probe={name}").probe
+    found = recipe(settings)
+    assert isinstance(found.needs, frozenset)
+    assert found.needs <= NEEDS_OF_A_SERVER | NEEDS_OF_A_RUN
+    return found
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
@@ -107,21 +134,20 @@ def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
     assert splits[0].sha256 == splits[1].sha256 != splits[2].sha256
 
 
-@pytest.mark.parametrize("name", choices("method/ensemble", 4))
+@pytest.mark.parametrize("name", choices("method/ensemble", 5))
 def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
-    part = build(OmegaConf.load(config_dir() / "method/ensemble" / f"{name}.yaml"))
-    assert isinstance(part.func.needs, frozenset)
-    ensemble = part(Uploads([], [3, 1], guidance=torch.rand(10, 2)))
+    found = recipe_at("method/ensemble", name)
+    ensemble = found(server_with(*found.needs))
     P, y = torch.randn(2, 6, 10, requires_grad=True), torch.randint(10, (6,))
     logits = ensemble(P, y)
     assert logits.shape == (6, 10)
     logits.square().sum().backward()
     assert torch.isfinite(P.grad).all()
     assert P.grad.abs().sum() > 0
-    kept = ensemble.keep(P, y)
+    kept = ensemble.remember(P, y)
     assert kept.shape[0] == 6
     torch.testing.assert_close(ensemble.recall(kept), logits)
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     for _ in range(2):
         pool.add(Entry(torch.zeros(6, 1), y, kept.detach()))
     ensemble.refit(pool, 4, torch.Generator().manual_seed(0))
@@ -135,37 +161,40 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
 
 @pytest.mark.parametrize("name", choices("evaluate", 2))
 def test_an_evaluation_builds_its_ensembles_and_measures_images_only_where_it_says_so(name):
-    cfg, images = compose_config(f"evaluate={name}"), torch.zeros(2000, 1, 8, 8, dtype=torch.uint8)
-    both = images, torch.arange(2000) % 10
-    data = make_dataset(name="d", train=both, test=both, class_names=tuple("0123456789"), mean=[0.5], std=[0.5])
-    uploads = Uploads([cnn2(data.spec, norm=True)], [1], guidance=torch.rand(10, 1))
-    assert set(make_ensembles(cfg, uploads, {})) == {"uniform", "size_weighted", "probability", "stratified"}
-    fidelity_reference = make_fidelity_reference(cfg, data)
+    cfg = compose_config(f"evaluate={name}")
+    experiment = experiment_of(cfg)
+    rows, fidelity_reference = experiment.evaluation.ensembles, experiment.evaluation.fidelity
+    assert set(rows) == {"uniform", "size_weighted", "probability", "stratified"}
+    for needs in (("classifiers", "guidance"), ("classifiers",), ()):
+        server = server_with(*needs)
+        possible = {name for name, row in rows.items() if row.needs <= set(needs)}
+        assert set(tested_ensembles(rows, None, server, {})) == possible
     assert (fidelity_reference is None) is (cfg.evaluate.fidelity is None)
     if fidelity_reference is not None:
         assert fidelity_reference.samples <= cfg.distill.images
-        assert isinstance(
-            fidelity_reference.training.optimizer(torch.nn.Linear(1, 1).parameters()), torch.optim.Optimizer
-        )
+        optimizer = fidelity_reference.training.optimizer(torch.nn.Linear(1, 1).parameters())
+        assert isinstance(optimizer, torch.optim.Optimizer)
 
 
-@pytest.mark.parametrize("name", choices("method/init", 2))
+@pytest.mark.parametrize("name", choices("method/init", 5))
 def test_an_init_returns_a_student_of_the_same_shape(name):
-    spec = SPECS[0]
-    clients = [cnn2(spec, norm=True) for _ in range(2)]
+    found, spec = recipe_at("method/init", name), SPECS[0]
+    server = server_with("classifiers")
+    clients = server.uploads.models
     before = [{key: value.clone() for key, value in client.state_dict().items()} for client in clients]
-    student = build(OmegaConf.load(config_dir() / "method/init" / f"{name}.yaml"))(
-        cnn2(spec, norm=True), Uploads(clients, [1, 2])
-    )
+    student = found(server)(cnn2(spec, norm=True))
     assert student(torch.randn(2, 1, 8, 8)).shape == (2, 10)
     assert all(parameter.requires_grad for parameter in student.parameters())
     for client, state in zip(clients, before, strict=True):
         assert all(torch.equal(value, state[key]) for key, value in client.state_dict().items())
+    if "classifiers" not in found.needs:  # then it does not ask for any
+        assert found(server_of())(cnn2(spec, norm=True))(torch.randn(2, 1, 8, 8)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", choices("method/perturb", 1))
 def test_a_perturbation_keeps_shape_and_is_seeded_and_detached(name):
-    perturb = build(OmegaConf.load(config_dir() / "method/perturb" / f"{name}.yaml"))(SPECS[0])
+    found = recipe_at("method/perturb", name)
+    perturb = found(server_with(*found.needs))
     x, teacher = torch.randn(3, 1, 8, 8), cnn2(SPECS[0], norm=True).eval()
     first, again, other = (perturb(x, teacher, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert first.shape == x.shape
@@ -176,23 +205,23 @@ def test_a_perturbation_keeps_shape_and_is_seeded_and_detached(name):
 
 
 def _terms() -> list[tuple[str, str, str]]:
-    found = []
-    for method in METHODS:
-        cfg = OmegaConf.load(config_dir() / "method" / f"{method}.yaml")
-        found += [
-            (method, slot, term)
-            for slot in ("objective", "student")
-            for term, settings in (cfg.get(slot) or {}).items()
-            if settings.get("weight") != 0  # switched off: never computed
-        ]
-    assert len(found) >= 9
-    return found
+    """Every term of every method once, by what it is and how it is set, with the first method that has it."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for method, slots in SLOTS.items():
+        for slot in ("objective", "student"):
+            for term, settings in (slots.get(slot) or {}).items():
+                if settings["weight"] != 0:  # switched off: never computed
+                    found.setdefault(f"{slot} {settings}", (method, slot, term))
+    assert len(found) >= 20
+    return list(found.values())
 
 
 @pytest.mark.parametrize(("method", "slot", "term"), _terms())
 def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     spec = SPECS[0]
-    part = Objective({term: build(compose_config(f"method={method}").method[slot][term])})
+    made = build(SLOTS[method][slot][term])
+    assert made.needs <= NEEDS_OF_A_VIEW
+    part = Objective({term: made})
     clients, student = [cnn2(spec, norm=True) for _ in range(2)], cnn2(spec, norm=True)
     x = torch.randn(8, 1, 8, 8, requires_grad=True)
     view = View(
@@ -212,6 +241,82 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     wanted = x.grad if slot == "objective" else student[0].weight.grad
     assert wanted is not None
     assert torch.isfinite(wanted).all()
+
+
+class Negated:
+    """An attack: one client turns the signs of its last layer; what it was handed stays as it is."""
+
+    def __init__(self, *, client: int) -> None:
+        self.client = client
+
+    def __call__(self, uploads: Uploads) -> Uploads:
+        chosen = uploads.classifiers[self.client]
+        model = deepcopy(chosen.model)
+        with torch.no_grad():
+            model[-1].weight.neg_()
+        classifiers = list(uploads.classifiers)
+        classifiers[self.client] = replace(chosen, model=model)
+        return replace(uploads, classifiers=tuple(classifiers))
+
+
+class Smallest:
+    """A gate: the clients with fewer samples than so many stay out."""
+
+    def __init__(self, *, samples: int) -> None:
+        self.samples = samples
+
+    def __call__(self, uploads: Uploads) -> Uploads:
+        return replace(uploads, classifiers=tuple(one for one in uploads.classifiers if one.samples >= self.samples))
+
+
+ATTACK = (f"+attack._target_={__name__}.Negated", "+attack.client=1")
+GATE = (f"+gate._target_={__name__}.Smallest", "+gate.samples=2")
+STEPS = [
+    *((f"{slot}={name}",) for slot in ("attack", "gate") for name in choices(slot, 1)),
+    *(ATTACK, GATE),
+]
+
+
+@pytest.mark.parametrize("overrides", STEPS, ids=lambda overrides: overrides[0].rpartition(".")[2])
+def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_replaced(overrides):
+    steps = experiment_of(compose_config(*overrides)).upload_steps
+    assert len(steps) == (1 if overrides in (ATTACK, GATE) else len(steps))
+    uploads = server_with("classifiers", "decoders").uploads
+    before = [upload.key for upload in (*uploads.classifiers, *uploads.decoders)]
+    states = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in uploads.models]
+    for step in steps:
+        after, again = (uploads.through(step(), described(step)) for _ in range(2))
+        assert isinstance(after, Uploads)
+        assert after.key == again.key  # the same uploads and the same settings
+        known = {id(upload): upload.key for upload in (*uploads.classifiers, *uploads.decoders)}
+        for upload in (*after.classifiers, *after.decoders):
+            assert upload.key == known[id(upload)] if id(upload) in known else upload.key not in before
+    for model, state in zip(uploads.models, states, strict=True):
+        assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert [upload.key for upload in (*uploads.classifiers, *uploads.decoders)] == before
+
+
+def test_nothing_happens_to_uploads_unless_asked_for():
+    experiment = experiment_of(compose_config())
+    assert (experiment.attack, experiment.gate, experiment.upload_steps) == (None, None, [])
+
+
+def test_an_attack_comes_before_a_gate():
+    attack, gate = experiment_of(compose_config(*ATTACK, *GATE)).upload_steps
+    assert (attack.target.__name__, gate.target.__name__) == ("Negated", "Smallest")
+
+
+def test_an_attacked_client_is_not_trained_again_and_the_server_makes_another_model(tiny, tmp_path):
+    chosen = ("method=fedavg", "partition=iid", "partition.clients=3", "clients.epochs=1")
+    honest, attacked = (
+        run_config(tiny(*chosen, *more), tmp_path / name) for name, more in (("honest", ()), ("attacked", ATTACK))
+    )
+    assert len(list((tmp_path / "store" / "clients").glob("*/manifest.json"))) == 3
+    assert len(list((tmp_path / "store" / "distill").glob("*/manifest.json"))) == 2
+    same = [
+        one["accuracy"] == other["accuracy"] for one, other in zip(honest["clients"], attacked["clients"], strict=True)
+    ]
+    assert same == [True, False, True]
 
 
 @pytest.mark.parametrize("name", choices("data", 12))

@@ -5,16 +5,17 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from oneshot_fl.config.compose import KINDS, architecture, build
+from oneshot_fl.config.clients import KINDS
+from oneshot_fl.config.compose import architecture, build
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.pipeline import run
+from tests.conftest import run_config
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_leaves_a_client_is_its_classifier_or_its_decoder_and_label_counts(kind, tiny, tmp_path):
     """Everything that a run has of a client afterwards lies in the store: no image, no encoder, no optimiser."""
     cfg = tiny(f"clients.kinds=[{kind}]", "method=fedavg" if kind == "classifier" else "method=fedcvae_ens")
-    run(cfg, tmp_path / "run")
+    run_config(cfg, tmp_path / "run")
     folders = list((tmp_path / "store" / "clients").glob("*/"))
     assert len(folders) == 5
     for folder in folders:

@@ -1,6 +1,7 @@
-"""Killed with SIGKILL in any phase and started again with the same command: the result is bit-identical."""
+"""Stopped at any moment and started again with the same command: the result is bit-identical."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -9,8 +10,98 @@ from pathlib import Path
 
 import pytest
 
+from oneshot_fl.config.compose import config_dir
+from oneshot_fl.phases.checkpoint import RoundCheckpoint
+from oneshot_fl.pipeline import run
+from oneshot_fl.store import Store
+from tests.conftest import clients_of
 from tests.pipeline.cli import command, environment
 from tests.pipeline.test_end_to_end import comparable
+
+METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
+ROUNDS = 3
+
+
+class KilledError(Exception):
+    """What stops a run in this process."""
+
+
+@pytest.fixture
+def killer(monkeypatch):
+    """Stops a run after every round and after every artifact that it makes."""
+    save, get_or_make = RoundCheckpoint.on_train_epoch_end, Store.get_or_make
+
+    def save_and_die(self, trainer, module):
+        save(self, trainer, module)
+        raise KilledError
+
+    def make_and_die(*given, **named):
+        artifact = get_or_make(*given, **named)
+        if not artifact.from_store:
+            raise KilledError
+        return artifact
+
+    monkeypatch.setattr(RoundCheckpoint, "on_train_epoch_end", save_and_die)
+    monkeypatch.setattr(Store, "get_or_make", make_and_die)
+    return monkeypatch
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory) -> Path:
+    """A store in which methods find each other's clients."""
+    return tmp_path_factory.mktemp("clients")
+
+
+def test_the_glob_sees_the_methods():
+    assert len(METHODS) >= 12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
+    overrides = (f"method={method}", *clients_of(method), f"distill.rounds={ROUNDS}", f"store={clients}")
+    run(tiny(*overrides), tmp_path / "unbroken")
+    shutil.rmtree(clients / "distill")
+    request.getfixturevalue("killer")
+    stops = 0
+    while stops < 10:
+        try:
+            run(tiny(*overrides), tmp_path / "resumed")
+        except KilledError:
+            stops += 1
+        else:
+            break
+    unbroken = _result(tmp_path / "unbroken")
+    assert stops == len(unbroken[0]["rounds"]) + 1
+    assert _result(tmp_path / "resumed") == unbroken
+
+
+def test_stopped_after_every_artifact(tiny, tmp_path, request):
+    run(tiny("method=fedhydra"), tmp_path / "unbroken")
+    request.getfixturevalue("killer")
+    overrides = ("method=fedhydra", f"store={tmp_path / 'other'}")
+    for _ in range(5 + 5 + ROUNDS + 1):  # clients, their stratification, rounds, the server
+        with pytest.raises(KilledError):
+            run(tiny(*overrides), tmp_path / "resumed")
+    run(tiny(*overrides), tmp_path / "resumed")
+    assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
+@pytest.mark.parametrize("pattern", ["rounds.pt", "batch-000001.pt"])
+def test_a_damaged_checkpoint_is_no_checkpoint(tiny, tmp_path, request, pattern, damage):
+    overrides = ("method=dense", f"store={tmp_path / 'store'}")
+    run(tiny(*overrides), tmp_path / "unbroken")
+    shutil.rmtree(tmp_path / "store" / "distill")
+    killer = request.getfixturevalue("killer")
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            run(tiny(*overrides), tmp_path / "resumed")
+    (file,) = (tmp_path / "store" / "distill").glob(f"*.work/{pattern}")
+    damage(file)
+    killer.undo()
+    run(tiny(*overrides), tmp_path / "resumed")
+    assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
+
 
 ARGUMENTS = (
     "clients.epochs=30",
@@ -36,8 +127,8 @@ def _finished(store: Path, phase: str) -> int:
 
 MOMENTS: dict[str, Callable[[Path], bool]] = {
     "clients": lambda store: 2 <= _finished(store, "clients") < 5,
-    "stratify": lambda store: len(_entries(store, "stratify", "*.work/classes-*.json")) >= 3,
-    "distill": lambda store: len(_entries(store, "distill", "*.work/batch-*.safetensors")) >= 4,
+    "stratify": lambda store: len(_entries(store, "stratify", "*.work/classes-*.pt")) >= 3,
+    "distill": lambda store: len(_entries(store, "distill", "*.work/batch-*.pt")) >= 4,
 }
 
 

@@ -87,9 +87,12 @@ def choice(group: str, name: str) -> DictConfig:
 
 
 def choices(group: str) -> dict[str, Path]:
-    """The files of a group's choices by their names; where two folders have one of the same name, the first's."""
+    """The files of a group's choices by their names; where two folders have one of the same name, the first's.
+
+    A name that begins with `_` is no choice: it holds what several choices share.
+    """
     paths = [path for folder in reversed(search_path()) for path in (Path(folder) / group).glob("*.yaml")]
-    return dict(sorted({path.stem: path for path in paths}.items()))
+    return dict(sorted({path.stem: path for path in paths if not path.stem.startswith("_")}.items()))
 
 
 def architecture(name: str, group: str = "model") -> DictConfig:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, get_origin
 
 from oneshot_fl.config.rules import (
     MISSING,
@@ -12,20 +13,20 @@ from oneshot_fl.config.rules import (
     check_optimizer,
     check_table,
     check_value,
+    parameters_of,
     shown,
     target_of,
 )
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import (
     BatchSize,
     Clients,
     Count,
     CountOrZero,
-    Images,
     LearningRate,
     Name,
     PathText,
-    Positive,
     Rule,
     Seed,
     Width,
@@ -34,79 +35,78 @@ from oneshot_fl.values import (
 Optimizer = Mapping[str, Any]
 """A node that `check_optimizer` looks into."""
 Fidelity = Annotated[Mapping[str, Any], Rule("a group of settings (evaluate=fidelity)", bool)]
-Schedule = Literal["constant", "cosine"]
 LOOKUP = Parameter(dict, required=False)
 """Tables that other values are looked up in."""
-
 TOP: dict[str, Any] = {
     "seed": Seed,
     "server_model": Name | None,
     "communication_rounds": Clients,
+    "data_root": PathText,
     "store": PathText,
     "study": Name | int,
 }
-TABLES: dict[str, dict[str, Any]] = {
-    "budget": {
-        "name": Name,
-        "local_epochs": CountOrZero,
-        "local_epochs_multi_round": CountOrZero,
-        "local_epochs_cvae": CountOrZero,
-        "rounds": CountOrZero,
-        "generator_steps": Count,
-        "generator_width": Width,
-        "of": LOOKUP,
-    },
-    "clients": {
-        "epochs": CountOrZero,
-        "batch_size": BatchSize,
-        "optimizer": Optimizer,
-        "augmentation": Literal["none", "flip", "crop", "crop_flip"],
-        "sam": Positive | None,
-        "lr_of": dict[str, LearningRate] | None,
-        "seed": Seed,
-        "kinds": Any,
-        "cvae": Mapping[str, Any],
-        "of": LOOKUP,
-    },
-    "clients.cvae": {"epochs": CountOrZero, "batch_size": BatchSize, "optimizer": Optimizer},
-    "stratify": {
-        "steps": Count,
-        "batch_size": BatchSize,
-        "classes_at_once": Count | Literal["auto"],
-        "min_loss": Positive,
-        "optimizer": Optimizer,
-        "seed": Seed,
-    },
-    "distill": {
-        "rounds": CountOrZero,
-        "generator_steps": Count,
-        "batch_size": BatchSize,
-        "bank": Literal["auto", "loop", "stacked"],
-        "clients_at_once": Count | None,
-        "generator_optimizer": Optimizer,
-        "student_optimizer": Optimizer,
-        "student_schedule": Schedule,
-        "images": Images,
-        "seed": Seed,
-    },
-    "evaluate": {"ensembles": Mapping[str, Any], "batch_size": BatchSize, "fidelity": Fidelity | None},
-    "evaluate.fidelity": {
-        "model": Name | None,
-        "epochs": CountOrZero,
-        "batch_size": BatchSize,
-        "optimizer": Optimizer,
-        "samples": Annotated[Images, Rule("a whole number of at least 4", lambda value: value >= 4)],
-        "seed": Seed,
-    },
-    "trainer": {
-        "accelerator": Literal["auto", "cpu", "gpu", "cuda", "mps"],
-        "precision": Literal["auto", "32-true", "bf16-mixed", "16-mixed"],
-        "channels_last": bool,
-        "matmul_precision": Literal["highest", "high", "medium"],
-    },
-    "method.warm_up": {"passes": CountOrZero, "student": Mapping[str, Any], "optimizer": Optimizer},
-}
-"""Everything that a group without a `_target_` takes; whatever else is set in it is an error."""
+
+
+def _of(cls: type, *names: str) -> dict[str, Parameter]:
+    """What a dataclass takes, or only those of its fields; its recipes are optimisers' nodes here."""
+    taken = parameters_of(cls)
+    return {
+        name: taken[name]._replace(hint=Optimizer) if get_origin(taken[name].hint) is Recipe else taken[name]
+        for name in names or taken
+    }
+
+
+@cache
+def tables() -> dict[str, dict[str, Any]]:
+    """Everything that each group without a `_target_` takes; whatever else is set in it is an error."""
+    from oneshot_fl.parts.slots import Schedule  # torch and lightning: not for --help
+    from oneshot_fl.phases.clients.training import Training
+    from oneshot_fl.phases.distill import Distillation
+    from oneshot_fl.phases.fidelity import FidelityReference
+    from oneshot_fl.phases.stratify import Stratification
+    from oneshot_fl.phases.trainer import TrainerSettings
+
+    epochs = dict.fromkeys(("local_epochs", "local_epochs_multi_round", "local_epochs_cvae", "rounds"), CountOrZero)
+    return {
+        "budget": {"name": Name, **epochs, "generator_steps": Count, "generator_width": Width, "of": LOOKUP},
+        "clients": {
+            **_of(Training),
+            "lr_of": dict[str, LearningRate] | None,
+            "kinds": Any,
+            "cvae": Mapping[str, Any],
+            "of": LOOKUP,
+        },
+        "clients.cvae": _of(Training, "epochs", "batch_size", "optimizer"),
+        "stratify": _of(Stratification),
+        "distill": {
+            **_of(Distillation),
+            "generator_steps": Count,
+            "generator_optimizer": Optimizer,
+            "student_optimizer": Optimizer,
+            "student_schedule": Schedule,
+        },
+        "evaluate": {"ensembles": Mapping[str, Any], "batch_size": BatchSize, "fidelity": Fidelity | None},
+        "evaluate.fidelity": {
+            **_of(Training, "epochs", "batch_size", "optimizer", "seed"),
+            **_of(FidelityReference, "samples"),
+            "model": Name | None,
+        },
+        "trainer": _of(TrainerSettings),
+        "method": {
+            "name": Name,
+            **dict.fromkeys(SLOTS, Parameter(Any, required=False)),
+            "objective": Parameter(Mapping[str, Any], required=False),
+            "student": Parameter(Mapping[str, Any], required=False),
+            "warm_up": Parameter(Mapping[str, Any] | None, required=False),
+            "student_optimizer": Parameter(Optimizer | None, required=False),
+            "student_schedule": Parameter(Schedule | None, required=False),
+            "per_architecture": Parameter(bool, required=False),
+            "of": LOOKUP,
+        },
+        "method.warm_up": {"passes": CountOrZero, "student": Mapping[str, Any], "optimizer": Optimizer},
+    }
+
+
 CALLED: dict[str, frozenset[str]] = {
     "data": frozenset(),
     "proxy": frozenset({"data", "other"}),
@@ -122,21 +122,12 @@ ARCHITECTURES: dict[str, Any] = {
     "of": LOOKUP,
 }
 """A choice of `model` or `cvae` that stands for several architectures."""
-SERVER = frozenset({"server", "optimizer", "spec"})
-"""What a slot of a method may be handed besides its settings."""
+STEPS = ("attack", "gate")
+"""Groups that may hold one part that is handed the uploads."""
+INSIDE = frozenset({"spec"})
+"""What a part of a slot's part is handed."""
 SLOTS: dict[str, bool] = {"init": True, "ensemble": False, "perturb": False, "pool": True, "source": True}
 """The slots that hold one part each, and whether a method that makes images must fill them."""
-METHOD: dict[str, Any] = {
-    "name": Name,
-    **dict.fromkeys(SLOTS, Parameter(Any, required=False)),
-    "objective": Parameter(Mapping[str, Any], required=False),
-    "student": Parameter(Mapping[str, Any], required=False),
-    "warm_up": Parameter(Mapping[str, Any] | None, required=False),
-    "student_optimizer": Parameter(Optimizer | None, required=False),
-    "student_schedule": Parameter(Schedule | None, required=False),
-    "per_architecture": Parameter(bool, required=False),
-    "of": LOOKUP,
-}
 
 
 def check_top(settings: Mapping[str, Any]) -> None:
@@ -157,13 +148,13 @@ def check_tables(settings: Mapping[str, Any]) -> None:
     Raises:
         OneshotError: naming the first key that is wrong.
     """
-    for key, table in TABLES.items():
+    for key, table in tables().items():
         node = _inside(settings, key)
-        if node is None and key in ("evaluate.fidelity", "method.warm_up"):
+        if key == "method" or (node is None and key in ("evaluate.fidelity", "method.warm_up")):
             continue
         check_table(key, node, table)
         for name, hint in table.items():
-            if hint is Optimizer:
+            if getattr(hint, "hint", hint) == Optimizer and name.endswith("optimizer"):
                 check_optimizer(f"{key}.{name}", node[name])
 
 
@@ -180,7 +171,10 @@ def check_called(settings: Mapping[str, Any]) -> None:
     for name, node in settings["logger"].items():
         check_call(f"logger.{name}", node, given={"folder", "config"})
     for name, node in settings["evaluate"]["ensembles"].items():
-        check_call(f"evaluate.ensembles.{name}", node, given=SERVER)
+        check_call(f"evaluate.ensembles.{name}", node, first=1)
+    for step in STEPS:
+        if settings.get(step):
+            check_call(step, settings[step], first=1)
 
 
 def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> None:
@@ -211,8 +205,8 @@ def check_method(method: Any, lookups: frozenset[str]) -> None:
         OneshotError: naming the first key that is wrong.
     """
     check_group("method", method)
-    tables = {name: LOOKUP for name in lookups if name not in METHOD}
-    check_table("method", method, {**METHOD, **tables})
+    own = tables()["method"]
+    check_table("method", method, {**{name: LOOKUP for name in lookups}, **own})
     makes_images = method.get("source") is not None
     for slot, needed in SLOTS.items():
         if method.get(slot) is not None:
@@ -234,14 +228,7 @@ def _check_slot(key: str, node: Any) -> None:
         for name, part in node.items():  # several sources fill one pool
             _check_slot(f"{key}.{name}", part)
         return
-    settings = dict(node)
-    if key.startswith("method.source"):
-        optimizer = settings.pop("optimizer", None)
-        if optimizer is not None:
-            check_optimizer(f"{key}.optimizer", optimizer)
-        elif "generator" in settings:
-            raise OneshotError(f"{key}.optimizer: is missing, and a generator is trained; set method/source anew")
-    check_call(key, settings, given=SERVER)
+    check_call(key, node, first=1, given=INSIDE)
 
 
 def _check_terms(key: str, terms: Any) -> None:

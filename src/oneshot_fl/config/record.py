@@ -12,7 +12,7 @@ from oneshot_fl.recipe import digest_of
 
 SCHEMA = 1
 NOT_COMPARED = (
-    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget"),
+    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
     *("data.cache", "data.download", "distill.images", "evaluate"),
 )

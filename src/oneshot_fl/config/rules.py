@@ -78,11 +78,15 @@ def check_settings(key: str, settings: Any, cls: type) -> None:
     Raises:
         OneshotError: naming the first key that is wrong, and what would be right.
     """
+    check_table(key, settings, parameters_of(cls))
+
+
+def parameters_of(cls: type) -> dict[str, Parameter]:
+    """The fields of a dataclass that its call takes."""
     hints = get_type_hints(cls, include_extras=True)
-    parameters = {
+    return {
         field.name: Parameter(hints[field.name], *_default_of(field)) for field in dataclasses.fields(cls) if field.init
     }
-    check_table(key, settings, parameters)
 
 
 def check_table(key: str, settings: Any, table: Mapping[str, Any]) -> None:

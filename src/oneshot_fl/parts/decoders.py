@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.slots import Minimise, Score
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.values import Count, Positive
+from oneshot_fl.values import Images, Positive
 
 Split = Literal["label_distribution", "squared_counts", "categorical"]
 
@@ -73,7 +73,7 @@ class DecoderSource(nn.Module):
     optimizer: OptimizerFactory | None = None
     reset = False
 
-    def __init__(self, server: Server, *, samples: Count, split: Split, bound: Positive | None) -> None:
+    def __init__(self, server: Server, *, samples: Images, split: Split, bound: Positive | None) -> None:
         super().__init__()
         self.decoders, self.spec = server.uploads.decoders, server.spec
         self.samples, self.split, self.bound = samples, split, bound

@@ -1,7 +1,7 @@
 """The pool of synthetic images that the student is trained on."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import NamedTuple
 
@@ -67,6 +67,11 @@ class Pool:
         """Take in a round's batch, its images packed; the oldest leaves where the pool is full."""
         self.entries.append(entry if self.nearest == 1 else _nearest(entry, self.unpack(entry.x), self.nearest))
         self.added += 1
+
+    def restore(self, entries: Iterable[Entry], *, added: int) -> None:
+        """What it held after `added` batches, as it was then: nothing is chosen of it a second time."""
+        self.entries.extend(entries)
+        self.added = added
 
     def newest(self, count: int) -> tuple[Tensor, Tensor]:
         """Up to `count` of the newest images, unpacked, and their labels `[n]`; evenly over the labels, sorted by them.

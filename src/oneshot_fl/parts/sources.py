@@ -10,7 +10,7 @@ from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.slots import Minimise, Score
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.values import Count
+from oneshot_fl.values import BatchSize, Count
 
 
 class ProxySource(nn.Module):
@@ -57,7 +57,7 @@ class GeneratorSource(nn.Module):
         *,
         generator: Callable[..., Generator],
         optimizer: OptimizerFactory,
-        batch_size: Count,
+        batch_size: BatchSize,
         steps: Count,
         reset: bool,
         keep: Literal["last", "best"],

@@ -1,32 +1,38 @@
 """Resume after a kill: the state of a distillation after its last finished round."""
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from safetensors.torch import load_file
 
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.store import save_tensors
+from oneshot_fl.store import read_work, write_work
 
 
 class RoundCheckpoint(Callback):
     """Save a `DistillModule` after every round and restore it when training starts again.
 
     Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
-    student, generator, optimisers, random states and history go into one file that is replaced atomically.
+    student, generator, optimisers, random states and history go into one file that is replaced atomically. Where one
+    of these files is damaged or missing, training starts anew.
     """
 
     def __init__(self, folder: Path) -> None:
         self.file, self.folder = folder / "rounds.pt", folder
         self.begun = time.perf_counter()
         self.written = 0
-        self.saved: dict[str, Any] | None = None
-        if self.file.exists():
-            self.saved = torch.load(self.file, weights_only=True, map_location="cpu")
+        self.entries: list[dict[str, torch.Tensor]] = []
+        self.saved = self._read()
+
+    def _read(self) -> dict[str, Any] | None:
+        saved: dict[str, Any] | None = read_work(self.file)
+        if saved is None:
+            return None
+        found = [read_work(self._batch_file(number)) for number in saved["pool"]]
+        self.entries = [entry for entry in found if entry is not None]
+        return saved if len(self.entries) == len(found) else None
 
     @property
     def rounds_done(self) -> int:
@@ -55,11 +61,9 @@ class RoundCheckpoint(Callback):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
-        module.pool.added = self.saved["pool"][0] - 1
+        entries = ({name: tensor.to(module.device) for name, tensor in entry.items()} for entry in self.entries)
         self.written = self.saved["pool"][-1]
-        for number in self.saved["pool"]:
-            tensors = load_file(self._batch_file(number), device=str(module.device))
-            module.pool.add(Entry(tensors["x"], tensors["y"], tensors["answers"]))
+        module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
         _set_global_rng(self.saved["global_rng"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -69,7 +73,8 @@ class RoundCheckpoint(Callback):
         pool = list(range(newest - len(module.pool.entries) + 1, newest + 1))
         if newest > self.written:  # a pool that is closed was written in its first round
             self._write_batch(newest, module.pool.entries[-1])
-        self._write_state(
+        write_work(
+            self.file,
             {
                 "student": module.student.state_dict(),
                 "sources": module.sources.state_dict(),
@@ -81,23 +86,16 @@ class RoundCheckpoint(Callback):
                 "history": module.history,
                 "pool": pool,
                 "seconds": self.seconds_before + time.perf_counter() - self.begun,
-            }
+            },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)
 
     def _batch_file(self, number: int) -> Path:
-        return self.folder / f"batch-{number:06d}.safetensors"
+        return self.folder / f"batch-{number:06d}.pt"
 
     def _write_batch(self, number: int, entry: Entry) -> None:
-        temporary = self.folder / "batch.new"
-        save_tensors(entry._asdict(), temporary)
-        os.replace(temporary, self._batch_file(number))
+        write_work(self._batch_file(number), {name: tensor.cpu().clone() for name, tensor in entry._asdict().items()})
         self.written = number
-
-    def _write_state(self, state: dict[str, Any]) -> None:
-        temporary = self.file.with_suffix(".new")
-        torch.save(state, temporary)
-        os.replace(temporary, self.file)
 
 
 def _global_rng() -> list[torch.Tensor]:

@@ -30,9 +30,10 @@ from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.parts.slots import Loop, Source, WarmUp
 from oneshot_fl.parts.view import View
+from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.values import Count, CountOrZero, Seed
+from oneshot_fl.values import BatchSize, Count, CountOrZero, Images, Seed
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Distillation:
 
     rounds: CountOrZero
     """T_g"""
-    batch_size: Count
+    batch_size: BatchSize
     bank: Mode
     """How the m clients run."""
     clients_at_once: Count | None
-    images: Count
+    images: Images
     """Synthetic images kept with the result."""
     seed: Seed
 
@@ -73,6 +74,7 @@ class DistillModule(LightningModule):
             source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
         self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
+        self._answers_finite: list[Tensor] = []
         self._terms: dict[str, list[dict[str, Tensor]]] = {who: [] for who in self.objectives}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
@@ -166,10 +168,12 @@ class DistillModule(LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Test accuracy of the student after the round; reported, never used to choose anything."""
-        self.accuracy.update(self.student(batch[0]), batch[1])
+        logits = self.student(batch[0])
+        self.accuracy.update(logits, batch[1])
+        self._answers_finite.append(torch.isfinite(logits).all())
 
     def on_validation_epoch_end(self) -> None:
-        """Close the round's row of the history; the only wait for the device in a round."""
+        """Close the round's row of the history; only here a round waits for the device."""
         row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": fraction(self.accuracy)}
         self.accuracy.reset()
         for who, values in self._terms.items():
@@ -180,17 +184,28 @@ class DistillModule(LightningModule):
         self.history.append(row)
 
     def _require_finite(self, row: Mapping[str, Any]) -> None:
-        """A model that diverged is told of at once, and neither trained on nor stored."""
-        bad = [
-            f"{who} {name}" for who in self.objectives for name, value in row[who].items() if not math.isfinite(value)
-        ]
+        """A model that diverged is reported at once, and neither trained on nor stored."""
+        bad = [*self._bad_terms(row), *self._bad_student()]
         if not bad:
             return
         rates = ", ".join(f"{who} {lr}" for who, lr in self._learning_rates().items())
         raise OneshotError(
             f"server: diverged in round {row['round']} (not finite: {', '.join(bad)}); lower a learning rate of the "
-            f"server ({rates}), for instance distill.student_optimizer.lr or distill.generator_optimizer.lr"
+            f"server ({rates}): distill.student_optimizer.lr or distill.generator_optimizer.lr, or "
+            "method.student_optimizer.lr where the method has one of its own"
         )
+
+    def _bad_terms(self, row: Mapping[str, Any]) -> list[str]:
+        return [
+            f"{who} {name}" for who in self.objectives for name, value in row[who].items() if not math.isfinite(value)
+        ]
+
+    def _bad_student(self) -> list[str]:
+        """What the last step of a round left, which no loss of the round has seen."""
+        answers = bool(torch.stack(self._answers_finite).all())
+        self._answers_finite.clear()
+        tensor = first_unsound(self.student)
+        return [*([f"student's {tensor}"] if tensor else []), *([] if answers else ["student's answers"])]
 
     def _learning_rates(self) -> dict[str, float]:
         found: Any = self.optimizers()

@@ -33,7 +33,7 @@ from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import evaluate
 from oneshot_fl.seeds import seeded, torch_generator
-from oneshot_fl.values import Rule
+from oneshot_fl.values import Images, Rule
 
 SUBSETS = 50
 """KID is the mean over that many random subsets, each of half of the images."""
@@ -72,7 +72,7 @@ class FidelityReference:
 
     architecture: Architecture
     training: Training
-    samples: Annotated[int, Rule("a whole number of at least 4", lambda value: value >= 4)]
+    samples: Annotated[Images, Rule("a whole number of at least 4", lambda value: value >= 4)]
 
     @property
     def seed(self) -> int:
@@ -149,7 +149,7 @@ def _require(available: int, samples: int) -> None:
 def _train(reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
     everything = torch.arange(len(data.train_labels))
     within = replace(context, log=context.log.within("fidelity/"))
-    plan = ClientPlan(reference.architecture, reference.training, Classifier())
+    plan = ClientPlan(reference.architecture, reference.training, Classifier(), "evaluate.fidelity.optimizer.lr")
     (extractor,) = train_clients(data, [everything], [plan], context=within, task="feature extractor")
     return extractor
 

@@ -6,7 +6,6 @@ none on a CPU, where it takes the same time and less memory (docs/results/speed.
 launches are expected to dominate (not measured yet).
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,7 +19,6 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
@@ -31,9 +29,9 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.store import Artifact
+from oneshot_fl.store import Artifact, read_work, write_work
 from oneshot_fl.tracking.progress import Task
-from oneshot_fl.values import Count, Positive, Seed
+from oneshot_fl.values import BatchSize, Count, Positive, Seed
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Stratification:
 
     steps: Count
     """T_G"""
-    batch_size: Count
+    batch_size: BatchSize
     classes_at_once: Count | Literal["auto"]
     min_loss: Positive
     """Lower bound of min L in Eq. 2."""
@@ -181,10 +179,11 @@ def _all_classes(measure: Callable[[Tensor], Tensor], classes: int, at_once: int
     """u `[c]` of one client, group by group; finished groups are read from `work`."""
     parts = []
     for group in torch.arange(classes).split(at_once):
-        done = work / f"classes-{int(group[0]):04d}.json"
-        if not done.exists():
-            write_atomically(done, json.dumps(measure(group).tolist()))
-        parts.append(torch.tensor(json.loads(done.read_text())))
+        file = work / f"classes-{int(group[0]):04d}.pt"
+        if (u := read_work(file)) is None:
+            u = measure(group)
+            write_work(file, u)
+        parts.append(u)
         task.reach(task.completed + len(group))
     return torch.cat(parts)
 

@@ -16,13 +16,15 @@ from torch import Tensor
 
 from oneshot_fl.errors import OneshotError
 
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+
 
 @dataclass(frozen=True)
 class TrainerSettings:
     """Lightning's Trainer as far as a user may set it: whatever else could change a number, or make it stop early."""
 
-    accelerator: str
-    precision: str
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"]
+    precision: Precision
     """Lightning's words, or `auto`: the fastest arithmetic that was measured to learn the same on this device."""
     channels_last: bool
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
@@ -111,7 +113,7 @@ def trainer_of(
         vars(trainer).clear()
 
 
-def precision_here(settings: TrainerSettings) -> str:
+def precision_here(settings: TrainerSettings) -> Precision:
     """`precision` of a Trainer, with `auto` as what was measured to be fastest on its device at the same accuracy.
 
     That is `bf16-mixed` on a CPU that multiplies bf16 numbers, else `32-true`; no GPU has been measured yet.

@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.methods.co_boosting import BoostedWeights, HardCrossEntropy, Perturbation
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import server_of
 
 LOG3 = math.log(3.0)
 
@@ -38,7 +39,7 @@ def test_the_difficulty_is_not_trained():
 
 def _boosted(**options) -> BoostedWeights:
     settings = {"step": 0.1, "decay": 1.0, "per": "round", "include_newest": True, "normalise": False} | options
-    return BoostedWeights(Uploads([], [1, 1]), **settings)
+    return BoostedWeights(server_of([nn.Identity(), nn.Identity()]), **settings)
 
 
 # Client 0 says [2, 0] and client 1 says [0, 2] to one image of class 0.
@@ -47,9 +48,9 @@ Y = torch.tensor([0])
 
 
 def _pool(ensemble: BoostedWeights, rounds: int = 1) -> Pool:
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     for _ in range(rounds):
-        pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, ensemble.keep(P, Y)))
+        pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, ensemble.remember(P, Y)))
     return pool
 
 
@@ -62,7 +63,7 @@ def test_eq_12_moves_each_weight_by_mu_against_the_sign_of_the_gradient():
     ensemble = _boosted()
     ensemble.refit(_pool(ensemble), 8, torch_generator(0))
     assert_close(ensemble.weights, torch.tensor([0.6, 0.4]))
-    assert_close(ensemble.recall(ensemble.keep(P, Y)), torch.tensor([[1.2, 0.8]]))
+    assert_close(ensemble.recall(ensemble.remember(P, Y)), torch.tensor([[1.2, 0.8]]))
 
 
 def test_normalised_weights_sum_to_one_in_the_answer():
@@ -75,9 +76,9 @@ def test_normalised_weights_sum_to_one_in_the_answer():
 def test_a_step_a_batch_with_or_without_the_newest_round(include_newest, steps):
     ensemble = _boosted(per="batch", include_newest=include_newest, step=0.05)
     ensemble.weights.copy_(torch.tensor([0.5, 0.5]))
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     for _ in range(2):
-        pool.add(Entry(torch.zeros(2, 1, 1, 1), Y.repeat(2), ensemble.keep(P.repeat(1, 2, 1), Y.repeat(2))))
+        pool.add(Entry(torch.zeros(2, 1, 1, 1), Y.repeat(2), ensemble.remember(P.repeat(1, 2, 1), Y.repeat(2))))
     ensemble.refit(pool, 2, torch_generator(0))
     assert_close(ensemble.weights, torch.tensor([0.5 + 0.05 * steps, 0.5 - 0.05 * steps]))
 
@@ -95,9 +96,9 @@ def test_weights_stay_in_the_unit_interval_and_never_all_reach_zero():
     ensemble.refit(_pool(ensemble), 8, torch_generator(0))
     assert ensemble.weights.tolist() == [1.0, 0.0]
     both_wrong = _boosted(step=5.0)
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     wrong = torch.tensor([[[0.0, 2.0]], [[0.0, 2.0]]])  # both weights' gradients are positive
-    pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, both_wrong.keep(wrong, Y)))
+    pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, both_wrong.remember(wrong, Y)))
     both_wrong.refit(pool, 8, torch_generator(0))
     assert_close(both_wrong.weights, torch.tensor([0.5, 0.5]))
 
@@ -115,14 +116,16 @@ def test_eq_10_goes_epsilon_along_the_unit_gradient_in_pixels():
     # u^T A = u0 x0 + 2 u1 x1: the gradient is (u0, 2 u1); std = 1/2 makes one pixel two units of the input
     spec = DataSpec(1, 1, 2, (0.5,), (0.5,))
     x = torch.zeros(1, 1, 1, 2)
-    moved = Perturbation(spec, epsilon=0.1, direction="gradient")(x, _linear_teacher, torch_generator(4))
+    moved = Perturbation(server_of(spec=spec), epsilon=0.1, direction="gradient")(
+        x, _linear_teacher, torch_generator(4)
+    )
     gradient = _draws()[0] * torch.tensor([1.0, 2.0])
     assert_close(moved.flatten(), 2 * 0.1 * gradient / gradient.norm())
 
 
 def test_the_codes_variant_takes_the_sign_of_the_softened_answers_gradient():
     spec = DataSpec(1, 1, 2, (0.5,), (0.5,))
-    moved = Perturbation(spec, epsilon=0.1, direction="sign")(
+    moved = Perturbation(server_of(spec=spec), epsilon=0.1, direction="sign")(
         torch.zeros(1, 1, 1, 2), _linear_teacher, torch_generator(4)
     )
     # softmax(0) = [.5, .5]: d(u.p)/dlogit0 = (u0 - u1) / 16, d/dlogit1 = -(u0 - u1) / 16

@@ -7,15 +7,13 @@ import torch
 from torch import nn
 
 from oneshot_fl.config.checks import check
-from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedcvae import OwnDecoderSource
 from oneshot_fl.models.cvae import fedcvae, mlp
-from oneshot_fl.parts.uploads import Decoder
+from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import compose_config
+from tests.conftest import SMALL, compose_config, server_of
 
-SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 COUNTS = torch.tensor([[9, 1, 0], [0, 1, 1]])
 
 
@@ -33,14 +31,15 @@ class _Stripes(nn.Module):
 
 def _source(make, **options) -> OwnDecoderSource:
     settings = {"samples": 300, "taught": 240, "epochs": 3, "batch_size": 16, "split": "categorical", "bound": 1.0}
-    decoders = [Decoder(_Stripes(), 2, counts) for counts in COUNTS]
-    return OwnDecoderSource(decoders, spec=SPEC, make=make, **(settings | options))
+    decoders = [DecoderUpload(_Stripes(), 2, counts, f"client {k}", make) for k, counts in enumerate(COUNTS)]
+    optimizer = partial(torch.optim.Adam, lr=0.01)
+    return OwnDecoderSource(server_of(decoders=decoders), optimizer=optimizer, **(settings | options))
 
 
 def _made(source: OwnDecoderSource, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     rng = torch_generator(seed)
     source.begin(rng)
-    optimizer = torch.optim.Adam(source.parameters(), lr=0.01)
+    optimizer = source.optimizer(source.parameters())
 
     def minimise(loss: torch.Tensor) -> None:
         optimizer.zero_grad()
@@ -50,23 +49,23 @@ def _made(source: OwnDecoderSource, seed: int = 0) -> tuple[torch.Tensor, torch.
     return source.make(None, minimise, rng)
 
 
-@pytest.mark.parametrize("make", [partial(mlp, SPEC, latent=2, hidden=32), partial(fedcvae, SPEC, latent=2)])
+@pytest.mark.parametrize("make", [partial(mlp, SMALL, latent=2, hidden=32), partial(fedcvae, SMALL, latent=2)])
 def test_the_servers_decoder_draws_what_the_clients_decoders_drew(make):
     x, y = _made(_source(make, epochs=20))
-    pixels, wanted = SPEC.to_pixels(x), _Stripes()(torch.zeros(len(y), 2), y)
+    pixels, wanted = SMALL.to_pixels(x), _Stripes()(torch.zeros(len(y), 2), y)
     seen = y != 2  # one image in twelve is of class 2
     assert (pixels - wanted)[seen].abs().mean() < 0.1
     assert not x.requires_grad
 
 
 def test_labels_are_uniform_whatever_the_clients_have():
-    _, y = _made(_source(partial(mlp, SPEC, latent=2, hidden=8)))
+    _, y = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
     assert y.bincount(minlength=3).min() > 70  # of 300; the clients have 9 : 2 : 1
 
 
 def test_the_same_seed_gives_the_same_images_and_the_global_state_is_left_alone():
     before = torch.get_rng_state()
-    source = _source(partial(mlp, SPEC, latent=2, hidden=8))
+    source = _source(partial(mlp, SMALL, latent=2, hidden=8))
     torch.set_rng_state(before)
     first, again, other = (_made(source, seed)[0] for seed in (0, 0, 1))
     assert torch.equal(first, again)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.methods.fedhydra import (
@@ -13,11 +14,18 @@ from oneshot_fl.methods.fedhydra import (
     normalised_columns,
     normalised_rows,
 )
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import Server
+from tests.conftest import server_of
 
 # Two classes, two clients. Rows are classes j, columns clients k.
 U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])
 PAPER = {"scale": 1.0, "in_model": True, "space": "logits"}
+
+
+def _server(guidance: torch.Tensor | None) -> Server:
+    """As many clients as the guidance matrix has columns."""
+    clients = 1 if guidance is None else guidance.shape[1]
+    return server_of([nn.Identity() for _ in range(clients)], guidance=guidance)
 
 
 def test_eq_2_guidance_capability_is_the_relative_drop_of_the_loss():
@@ -51,16 +59,16 @@ def test_eqs_8_to_11_stratified_aggregation():
     y = torch.tensor([0, 1])
     # Eq. 8: client 0 -> [2*.75, 4*.25] = [1.5, 1]; client 1 -> [10*.2, 5*.8] = [2, 4]
     # Eq. 10-11: y=0 -> .75*[1.5, 1] + .25*[2, 4] = [1.625, 1.75]; y=1 -> .2*[1.5, 1] + .8*[2, 4] = [1.9, 3.4]
-    ensemble = StratifiedAggregation(Uploads([], [1, 1], U), **PAPER)
+    ensemble = StratifiedAggregation(_server(U), **PAPER)
     assert_close(ensemble(P, y), torch.tensor([[1.625, 1.75], [1.9, 3.4]]))
 
 
 def test_scale_and_rows_only_are_options_of_stratified_aggregation():
     P, y = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]]), torch.tensor([0])
-    uploads = Uploads([], [1, 1], U)
-    scaled = StratifiedAggregation(uploads, **PAPER | {"scale": 2.0})
+    server = _server(U)
+    scaled = StratifiedAggregation(server, **PAPER | {"scale": 2.0})
     assert_close(scaled(P, y), torch.tensor([[3.25, 3.5]]))
-    rows_only = StratifiedAggregation(uploads, **PAPER | {"in_model": False})
+    rows_only = StratifiedAggregation(server, **PAPER | {"in_model": False})
     # .75 * [2, 4] + .25 * [10, 5]
     assert_close(rows_only(P, y), torch.tensor([[4.0, 4.25]]))
 
@@ -69,7 +77,7 @@ def test_probabilities_are_weighed_and_renormalised():
     # softmax: [3/4, 1/4] and [1/4, 3/4]; y = 0: class 0 .75*.75*3/4 + .25*.2*1/4 = .434375,
     # class 1 .75*.25*1/4 + .25*.8*3/4 = .196875; sum .63125
     P, y = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, math.log(3.0)]]]), torch.tensor([0])
-    ensemble = StratifiedAggregation(Uploads([], [1, 1], U), **PAPER | {"space": "probabilities"})
+    ensemble = StratifiedAggregation(_server(U), **PAPER | {"space": "probabilities"})
     assert_close(ensemble(P, y).exp(), torch.tensor([[0.434375, 0.196875]]) / 0.63125)
 
 
@@ -81,12 +89,12 @@ def test_stratified_aggregation_equals_algorithm_3_written_with_loops():
     for i in range(b):
         for k in range(m):
             expected[i] += rows[y[i], k] * (columns[:, k] * P[k, i])
-    assert_close(StratifiedAggregation(Uploads([], [1] * m, guidance), **PAPER)(P, y), expected)
+    assert_close(StratifiedAggregation(_server(guidance), **PAPER)(P, y), expected)
 
 
 def test_stratified_aggregation_refuses_to_work_without_guidance():
     with pytest.raises(ValueError, match="guidance"):
-        StratifiedAggregation(Uploads([], [1]), **PAPER)
+        StratifiedAggregation(_server(None), **PAPER)
 
 
 class _View:

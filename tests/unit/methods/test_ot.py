@@ -9,7 +9,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.ot import OptimalTransport, aligned_state, require_chain, unit_assignment
 from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5
 from oneshot_fl.models.zoo import resnet
-from oneshot_fl.parts.uploads import Uploads
+from tests.conftest import server_of
 
 SPEC = DataSpec(1, 28, 5, (0.5,), (0.5,))
 BUILDERS = [lambda: cnn2(SPEC, norm=True), lambda: cnn3(SPEC, norm=False), lambda: lenet5(SPEC)]
@@ -56,14 +56,15 @@ def test_a_permuted_copy_is_the_same_function_and_fuses_to_it(build):
     torch.testing.assert_close(copy(x), model(x), rtol=1e-4, atol=1e-5)
     first = next(name for name, tensor in model.state_dict().items() if tensor.ndim == 4)
     assert not torch.equal(copy.state_dict()[first], model.state_dict()[first])
-    fused = OptimalTransport()(build().eval(), Uploads([copy, model], [10, 20]))
+    fused = OptimalTransport(server_of([copy, model], [10, 20]))(build().eval())
     torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_the_anchor_has_most_samples_and_ties_go_to_the_lowest_id():
     models = [nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(3)]
     for sizes, expected in (([1, 5, 5], 1), ([7, 5, 5], 0)):
-        fused = OptimalTransport()(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), Uploads(models, sizes))
+        student = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+        fused = OptimalTransport(server_of(models, sizes))(student)
         states = [aligned_state(model, models[expected]) for model in models]
         mean = sum(size * state["0.weight"].double() for size, state in zip(sizes, states, strict=True)) / sum(sizes)
         torch.testing.assert_close(fused.state_dict()["0.weight"], mean.float())

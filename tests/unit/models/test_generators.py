@@ -38,6 +38,7 @@ def test_upsampled_convolution_is_the_upsampling_and_the_convolution(height, wid
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow  # a compiler at work, 15 to 70 s
 @pytest.mark.skipif(not shutil.which("c++"), reason="torch compiles with a C++ compiler")
 def test_a_compiled_generator_makes_the_same_images_and_learns_the_same(spec):
     plain, compiled = (ConvGenerator(spec, noise=4, width=2, compiled=choice) for choice in (False, True))

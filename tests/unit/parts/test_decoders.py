@@ -2,9 +2,11 @@ import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label, shares_by_squares, shares_drawn
-from oneshot_fl.parts.uploads import Decoder
+from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import server_of
 
 COUNTS = torch.tensor([[3, 1, 0], [1, 1, 0]])  # two decoders, three classes; 4 and 2 samples
 
@@ -46,9 +48,14 @@ class _Paints(nn.Module):
         return (self.base + y / 10).view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
 
 
+def _no_vae() -> CVAE:
+    raise AssertionError("these decoders are only drawn from")
+
+
 def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
-    decoders = [Decoder(_Paints(base), 4, counts) for base, counts in zip((0.0, 0.5), COUNTS, strict=True)]
-    source = DecoderSource(decoders, spec=spec, samples=6, split="label_distribution", bound=None)
+    pairs = zip((0.0, 0.5), COUNTS, strict=True)
+    decoders = [DecoderUpload(_Paints(base), 4, counts, str(base), build=_no_vae) for base, counts in pairs]
+    source = DecoderSource(server_of(decoders=decoders), samples=6, split="label_distribution", bound=None)
     x, y = source.make(None, None, torch_generator(0))
     assert y.tolist() == [0, 0, 0, 1, 0, 1]
     pixels = spec.to_pixels(x)[:, 0, 0, 0]

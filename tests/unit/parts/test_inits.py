@@ -3,7 +3,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.parts.inits import Average, AverageWhereAlike, Fresh
-from oneshot_fl.parts.uploads import Uploads
+from tests.conftest import server_of
 
 
 def _net(weight: float, mean: float, batches: int) -> nn.Module:
@@ -15,39 +15,39 @@ def _net(weight: float, mean: float, batches: int) -> nn.Module:
 
 
 def test_average_weighs_parameters_and_running_statistics_by_samples():
-    uploads = Uploads([_net(1.0, 0.0, 7), _net(5.0, 8.0, 9)], [30, 10])
-    student = Average()(_net(0.0, 0.0, 0), uploads)
+    server = server_of([_net(1.0, 0.0, 7), _net(5.0, 8.0, 9)], [30, 10])
+    student = Average(server)(_net(0.0, 0.0, 0))
     assert_close(student[0].weight, torch.tensor([[2.0]]))  # (30*1 + 10*5) / 40
     assert_close(student[1].running_mean, torch.tensor([2.0]))
     assert student[1].num_batches_tracked.item() == 7
 
 
 def test_average_takes_the_clients_of_the_students_architecture():
-    uploads = Uploads([_net(1.0, 0.0, 7), nn.Linear(3, 2), _net(5.0, 8.0, 9)], [30, 99, 10])
-    student = Average()(_net(0.0, 0.0, 0), uploads)
+    server = server_of([_net(1.0, 0.0, 7), nn.Linear(3, 2), _net(5.0, 8.0, 9)], [30, 99, 10])
+    student = Average(server)(_net(0.0, 0.0, 0))
     assert_close(student[0].weight, torch.tensor([[2.0]]))  # (30*1 + 10*5) / 40
 
 
 def test_average_of_equal_clients_is_that_client_bit_for_bit():
     client = nn.Linear(7, 3)
-    student = Average()(nn.Linear(7, 3), Uploads([client, client, client], [1, 2, 4]))
+    student = Average(server_of([client, client, client], [1, 2, 4]))(nn.Linear(7, 3))
     assert torch.equal(student.weight, client.weight)
 
 
 def test_fresh_leaves_the_student_alone():
     student = nn.Linear(2, 2)
-    assert Fresh()(student, Uploads([nn.Linear(2, 2)], [1])) is student
+    assert Fresh(server_of([nn.Linear(2, 2)]))(student) is student
 
 
 def test_where_architectures_differ_the_mean_is_over_those_like_the_student():
     other = nn.Sequential(nn.Linear(1, 3, bias=False), nn.BatchNorm1d(3))
-    uploads = Uploads([_net(1.0, 0.0, 7), other, _net(5.0, 8.0, 9)], [30, 10, 10])
-    student = AverageWhereAlike()(_net(0.0, 0.0, 0), uploads)
+    server = server_of([_net(1.0, 0.0, 7), other, _net(5.0, 8.0, 9)], [30, 10, 10])
+    student = AverageWhereAlike(server)(_net(0.0, 0.0, 0))
     assert_close(student[0].weight, torch.tensor([[3.0]]))  # (1 + 5) / 2: sizes do not count
     assert_close(student[1].running_mean, torch.tensor([4.0]))
 
 
 def test_a_student_like_no_client_stays_fresh():
     student = _net(2.5, 0.0, 0)
-    AverageWhereAlike()(student, Uploads([nn.Linear(2, 2)], [1]))
+    AverageWhereAlike(server_of([nn.Linear(2, 2)]))(student)
     assert student[0].weight.item() == 2.5

@@ -3,6 +3,7 @@ import torch
 
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import server_of
 
 
 def _entry(value: float, count: int = 4) -> Entry:
@@ -10,28 +11,28 @@ def _entry(value: float, count: int = 4) -> Entry:
 
 
 def test_a_growing_pool_replays_everything_and_keeps_rows_together():
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     for value in range(3):
         pool.add(_entry(float(value)))
     batches = list(pool.batches(5, torch_generator(0)))
     assert sorted(len(batch.y) for batch in batches) == [2, 5, 5]
     labels = torch.cat([batch.y for batch in batches])
     assert labels.bincount().tolist() == [4, 4, 4]
-    for x, y, kept in batches:
+    for x, y, answers in batches:
         assert torch.equal(x[:, 0, 0, 0].long(), y)
-        assert torch.equal(kept[:, 0].long(), y)
+        assert torch.equal(answers[:, 0].long(), y)
 
 
 def test_a_bounded_pool_forgets_the_oldest_round():
-    pool = Pool(rounds=1)
+    pool = Pool(server_of(), rounds=1)
     pool.add(_entry(1.0))
     pool.add(_entry(2.0))
     (batch,) = pool.batches(8, torch_generator(0))
     assert set(batch.y.tolist()) == {2}
 
 
-def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded(spec):
-    pool = Pool(rounds=None, uint8=True, spec=spec)
+def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded():
+    pool = Pool(server_of(), rounds=None, uint8=True)
     x = torch.tensor([-1.0, 0.0, 0.003, 1.0]).view(4, 1, 1, 1)  # at mean and std 0.5: bytes 0, 127.5, 127.9, 255
     packed = pool.pack(x)
     assert packed.dtype == torch.uint8
@@ -40,11 +41,11 @@ def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded(spec):
     (batch,) = pool.batches(4, torch_generator(0))
     assert batch.x[batch.y == 2].item() == pytest.approx(2 * 128 / 255 - 1, abs=1e-6)
     assert pool.bytes == 4 * 1 + 4 * 8 + 4 * 2 * 4
-    assert Pool(rounds=None).pack(x).dtype == torch.float32
+    assert Pool(server_of(), rounds=None).pack(x).dtype == torch.float32
 
 
 def test_a_pool_without_refill_is_closed_by_its_first_batch():
-    fixed, growing = Pool(rounds=1, refill=False), Pool(rounds=None)
+    fixed, growing = Pool(server_of(), rounds=1, refill=False), Pool(server_of(), rounds=None)
     assert not fixed.closed
     for pool in (fixed, growing):
         pool.add(_entry(1.0))
@@ -53,7 +54,7 @@ def test_a_pool_without_refill_is_closed_by_its_first_batch():
 
 
 def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
-    pool = Pool(rounds=None)
+    pool = Pool(server_of(), rounds=None)
     # label: 0 in the oldest round; then 1, 1, 1, 2 and 2, 2, 2, 1; the value tells where an image lies in its round
     for first, labels in ((0, [0, 0]), (10, [1, 1, 1, 2]), (20, [2, 2, 2, 1])):
         values = torch.arange(first, first + len(labels))
@@ -67,8 +68,8 @@ def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
     assert pool.newest(99)[0].flatten().sort().values.tolist() == [0, 1, 10, 11, 12, 13, 20, 21, 22, 23]
 
 
-def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them(spec):
-    pool = Pool(rounds=1, uint8=True, spec=spec)
+def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
+    pool = Pool(server_of(), rounds=1, uint8=True)
     pool.add(Entry(torch.tensor([255, 0], dtype=torch.uint8).view(2, 1, 1, 1), torch.tensor([1, 0]), torch.zeros(2, 1)))
     x, y = pool.newest(2)
     assert (x.flatten().tolist(), y.tolist()) == ([-1.0, 1.0], [0, 1])
@@ -78,9 +79,41 @@ def test_only_what_is_near_its_classs_mean_enters():
     # class 0: 0, 1, 2, 3, 14 (mean 4): the nearest three of five are 3 (1 away), 2, 1; class 1: one alone stays
     values = torch.tensor([0.0, 1.0, 2.0, 3.0, 14.0, 7.0])
     labels = torch.tensor([0, 0, 0, 0, 0, 1])
-    pool = Pool(rounds=1, refill=False, nearest=0.6)
+    pool = Pool(server_of(), rounds=1, refill=False, nearest=0.6)
     pool.add(Entry(values.view(-1, 1, 1, 1), labels, values.view(-1, 1)))
     (entry,) = pool.entries
     assert entry.x.flatten().tolist() == [1.0, 2.0, 3.0, 7.0]
     assert entry.y.tolist() == [0, 0, 0, 1]
-    assert torch.equal(entry.kept.flatten(), entry.x.flatten())
+    assert torch.equal(entry.answers.flatten(), entry.x.flatten())
+
+
+def test_what_is_restored_is_as_it_was():
+    values = torch.arange(10.0)
+    entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1))
+    before, after = (Pool(server_of(), rounds=1, refill=False, nearest=0.5) for _ in range(2))
+    before.add(entry)
+    after.restore(before.entries, added=before.added)
+    assert [len(entry.y) for entry in after.entries] == [5]
+    assert torch.equal(after.entries[0].x, before.entries[0].x)
+    assert (after.added, after.closed) == (1, True)
+
+
+def test_the_same_images_can_be_kept_with_other_answers():
+    pool = Pool(server_of(), rounds=None, uint8=True)
+    for value in (255, 0):
+        images = torch.full((3, 1, 1, 1), value, dtype=torch.uint8)
+        pool.add(Entry(images, torch.full((3,), value), torch.zeros(3, 1)))
+    asked: list[int] = []
+
+    def answer(x: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        return x.flatten(1) + 10
+
+    other = pool.with_answers(answer, 2)
+    assert asked == [2, 1, 2, 1]  # batch by batch, a round after the other
+    assert [entry.answers.flatten().tolist() for entry in other.entries] == [
+        [11.0] * 3,
+        [9.0] * 3,
+    ]  # as models see them
+    assert [entry.answers.flatten().tolist() for entry in pool.entries] == [[0.0] * 3] * 2
+    assert [torch.equal(one.x, two.x) for one, two in zip(other.entries, pool.entries, strict=True)] == [True, True]

@@ -15,11 +15,10 @@ from oneshot_fl.parts.terms import (
     CrossEntropy,
     Distillation,
     LabelCrossEntropy,
-    Objective,
     kl_divergence,
 )
-from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.parts.view import View
+from tests.conftest import server_of
 
 LOG3 = math.log(3.0)
 
@@ -87,7 +86,7 @@ def _bn_view(x: torch.Tensor, norm: nn.BatchNorm2d) -> View:
         torch.zeros(len(x), dtype=torch.long),
         student=model,
         bank=bank,
-        ensemble=LogitAverage(Uploads([model], [1])),
+        ensemble=LogitAverage(server_of([model])),
         needs=BatchNormStatistics.needs,
     )
 
@@ -106,32 +105,3 @@ def test_bn_loss_is_not_zero_when_they_differ_and_its_gradient_reaches_the_image
     loss.backward()
     assert loss.item() > 0.01
     assert x.grad.abs().sum() > 0
-
-
-def test_eqs_16_and_19_weigh_named_terms():
-    objective = Objective({"kl": Distillation(2.0, temperature=1.0), "ce": CrossEntropy(0.5)})
-    total, values = objective(_View())
-    assert_close(total, torch.tensor(2 * KL_AT_1 + 0.5 * math.log(4 / 3)))
-    assert set(values) == {"kl", "ce"}
-    assert_close(values["kl"], torch.tensor(KL_AT_1))
-
-
-def test_a_term_without_weight_is_neither_computed_nor_asks_for_anything():
-    class Explodes:
-        weight = 0.0
-        needs = frozenset({"statistics"})
-
-        def __call__(self, view):
-            raise AssertionError("computed")
-
-    objective = Objective({"off": Explodes(), "ce": CrossEntropy(1.0)})
-    assert objective.needs == frozenset()
-    assert set(objective(_View())[1]) == {"ce"}
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_view_collects_statistics_only_where_they_are_needed(asked):
-    x = torch.randn(4, 3, 4, 4)
-    view = _bn_view(x, nn.BatchNorm2d(3))
-    view._needs = BatchNormStatistics.needs if asked else frozenset()
-    assert [len(client) for client in view.statistics] == ([1] if asked else [0])

@@ -19,6 +19,7 @@ from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.classifier import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
 from oneshot_fl.recipe import described, digest_of
 from oneshot_fl.seeds import seeded, torch_generator
@@ -66,6 +67,13 @@ class ClientPlan:
     architecture: Architecture
     training: Training
     kind: Kind
+    own_rate_key: str | None = None
+    """The configuration's key of the learning rate, where that is not the one that all of its kind share."""
+
+    @property
+    def rate_key(self) -> str:
+        """The configuration's key of the learning rate, which a user has to change where training diverges."""
+        return self.own_rate_key or f"{self.kind.settings}.optimizer.lr"
 
 
 @dataclass(frozen=True)
@@ -217,8 +225,8 @@ class _LocalClient:
         model.eval()
         index = self.index[: self.plan.training.batch_size].to(data.train_labels.device)
         x, y = data.spec.to_input(data.train_images[index]), data.train_labels[index]
-        if name := _first_bad(model):
-            raise self._diverged(f"{name} is not finite, or a variance is not above 0")
+        if name := first_unsound(model):
+            raise self._diverged(f"{name} is not finite or, of a variance, not above 0")
         model.to(x.device)
         if not bool(torch.isfinite(self.plan.kind.probe(model, x, y)).all()):
             raise self._diverged("its answers are not finite")
@@ -227,17 +235,5 @@ class _LocalClient:
         plan = self.plan
         rate = plan.training.optimizer.settings.get("lr")
         return OneshotError(
-            f"client {self.number} ({plan.architecture.name}): training diverged, {how}; lower "
-            f"{plan.kind.settings}.optimizer.lr={rate}"
+            f"client {self.number} ({plan.architecture.name}): training diverged, {how}; lower {plan.rate_key}={rate}"
         )
-
-
-def _first_bad(model: nn.Module) -> str:
-    """The first tensor that is not finite, or the running variance that is not above 0; empty if there is none."""
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            return name
-    for name, variance in model.named_buffers():
-        if name.endswith("running_var") and not bool((variance > 0).all()):
-            return name
-    return ""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.values import Count, CountOrZero, Positive, Seed
+from oneshot_fl.values import BatchSize, CountOrZero, Positive, Seed
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Training:
     """The settings of local training; every field is part of the client's key."""
 
     epochs: CountOrZero
-    batch_size: Count
+    batch_size: BatchSize
     optimizer: Recipe[torch.optim.Optimizer]
     seed: Seed
     augmentation: Literal["none", "flip", "crop", "crop_flip"] = "none"

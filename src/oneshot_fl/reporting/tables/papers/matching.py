@@ -143,7 +143,7 @@ class Difference:
         return hash(str(self))  # values may be lists
 
     def __str__(self) -> str:
-        if self.key.startswith("models."):
+        if self.key in ("models.clients", "models.server"):
             server = "server " if self.key == "models.server" else ""
             return f"{server}{self.ours}" + (f" instead of {self.theirs}" if self.theirs else "")
         if self.key == "proxy.fraction":
@@ -230,8 +230,8 @@ def _held_out(cell: Published, run: Run, wanted: Expected) -> list[Difference]:
 
 def uses(cell: Published, run: Run, key: str) -> bool:
     """Whether a printed number depends on a key."""
-    if key.startswith("models."):
-        return key != "models.server" or cell.method not in OF_ANY_RUN
+    if key == "models.server":
+        return cell.method not in OF_ANY_RUN
     return not below(key, _unused(cell, run))
 
 

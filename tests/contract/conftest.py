@@ -1,0 +1,14 @@
+"""Every contract test also knows the methods of somebody else."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.choices import foreign_methods
+
+
+@pytest.fixture(autouse=True)
+def somebody_elses_methods() -> Iterator[None]:
+    """They can be chosen in every test of this folder."""
+    with foreign_methods():
+        yield

@@ -1,0 +1,30 @@
+"""The cards' pages."""
+
+from pathlib import Path
+
+from docgen.cards import card_page, card_pages, spaced
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_equations_stand_between_the_citation_and_the_tables():
+    page = card_page("A method: short.\n\nCited.\n\n| what | part |\n|---|---|\nDeviations:\n- one", "$$a$$\n")
+    assert page.startswith("# A method: short\n")
+    places = [page.index(part) for part in ("Cited.", "$$a$$", "| what | part |", "\n\n- one")]
+    assert places == sorted(places)
+    assert "Equations" not in card_page("A method.\n\nCited.", "")
+
+
+def test_lists_and_tables_get_the_line_before_them_that_markdown_asks_for():
+    assert spaced(["text", "- a", "  more", "- b", "text", "| t |", "|---|"]) == [
+        "text", "", "- a", "  more", "- b", "text", "", "| t |", "|---|",
+    ]  # fmt: skip
+
+
+def test_every_card_of_a_paper_has_its_equations():
+    pages = card_pages(ROOT / "src/oneshot_fl/methods", ROOT / "docs/equations")
+    assert len(pages) >= 10
+    index = (ROOT / "docs/methods/index.md").read_text()
+    for name in (path.stem for path in (ROOT / "docs/equations").glob("*.md")):
+        assert "## Equations" in pages[f"methods/{name}.md"]
+        assert f"({name}.md)" in index

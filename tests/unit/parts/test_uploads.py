@@ -1,0 +1,80 @@
+"""What the server receives, and what a step between clients and server changes of it."""
+
+from dataclasses import replace
+
+from torch import nn
+
+from oneshot_fl.models.cvae import mlp
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
+from tests.conftest import SMALL, decoder_of
+
+BY = {"_target_": "some.attack", "strength": 3}
+
+
+def _uploads() -> Uploads:
+    vae = mlp(SMALL, latent=2, hidden=4)
+    classifiers = [ClassifierUpload(nn.Linear(1, 1), 10 * (k + 1), f"client {k}") for k in range(3)]
+    return Uploads(tuple(classifiers), (decoder_of(vae, [1, 2, 0], key="client 3"),))
+
+
+def _keys(uploads: Uploads) -> list[str]:
+    return [upload.key for upload in (*uploads.classifiers, *uploads.decoders)]
+
+
+def test_models_and_sizes_are_those_of_the_classifiers():
+    uploads = _uploads()
+    assert uploads.sizes == [10, 20, 30]
+    assert uploads.models == [upload.model for upload in uploads.classifiers]
+
+
+def test_the_key_depends_on_every_upload_on_its_order_and_on_its_kind():
+    uploads = _uploads()
+    first, second, third = uploads.classifiers
+    others = [
+        replace(uploads, classifiers=(first, second)),
+        replace(uploads, classifiers=(second, first, third)),
+        replace(uploads, decoders=()),
+        replace(uploads, decoders=(replace(uploads.decoders[0], key="another"),)),
+        Uploads((*uploads.classifiers, ClassifierUpload(nn.Linear(1, 1), 1, "client 3"))),
+    ]
+    assert _uploads().key == uploads.key
+    assert len({uploads.key, *(other.key for other in others)}) == 6
+
+
+def test_a_step_that_replaces_one_upload_changes_only_that_ones_key():
+    uploads = _uploads()
+
+    def flip(given: Uploads) -> Uploads:
+        first, second, third = given.classifiers
+        return replace(given, classifiers=(first, replace(second, model=nn.Linear(1, 1)), third))
+
+    after = uploads.through(flip, BY)
+    changed = [old != new for old, new in zip(_keys(uploads), _keys(after), strict=True)]
+    assert changed == [False, True, False, False]
+    assert after.key != uploads.key
+    assert after.sizes == uploads.sizes
+
+
+def test_a_replaced_key_says_by_what_and_of_what():
+    uploads = _uploads()
+
+    def retouch(given: Uploads) -> Uploads:
+        return Uploads(
+            tuple(replace(upload) for upload in given.classifiers), tuple(replace(each) for each in given.decoders)
+        )
+
+    one, again, other = (uploads.through(retouch, described) for described in (BY, dict(BY), BY | {"strength": 4}))
+    assert _keys(one) == _keys(again)
+    assert len({*_keys(uploads), *_keys(one), *_keys(other)}) == 12
+
+
+def test_a_step_that_drops_uploads_leaves_the_keys_of_those_that_stay():
+    uploads = _uploads()
+    after = uploads.through(lambda given: replace(given, classifiers=given.classifiers[1:]), BY)
+    assert _keys(after) == _keys(uploads)[1:]
+    assert after.key != uploads.key
+
+
+def test_a_step_that_leaves_all_as_they_are_leaves_the_key():
+    uploads = _uploads()
+    assert uploads.through(lambda given: given, BY).key == uploads.key

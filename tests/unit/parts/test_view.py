@@ -1,0 +1,83 @@
+"""What a loss term may look at is what it declared."""
+
+from collections.abc import Iterable
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.parts.view import View
+
+
+class _Counting(nn.Sequential):
+    """One batch normalisation layer and one linear layer that know how often they were asked."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+        self.asked = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.asked += 1
+        return super().forward(x)
+
+
+def _view(needs: Iterable[str] = (), **more) -> View:
+    clients = [_Counting().eval() for _ in range(2)]
+    student = more.pop("student", None) or _Counting().eval()
+    bank = ClientBank(clients, mode="loop")
+    return View(
+        torch.randn(4, 3, 5, 5),
+        torch.arange(4) % 2,
+        student=student,
+        bank=bank,
+        ensemble=lambda P, y: P.sum(dim=0) + y.view(-1, 1),
+        needs=frozenset(needs),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("need", ["statistics", "features", "start"])
+def test_what_nobody_declared_cannot_be_read(need):
+    view = _view({"statistics", "features", "start"} - {need}, start=ClientBank([_Counting().eval()]))
+    with pytest.raises(OneshotError, match=f"^a loss term reads `{need}` without declaring it; add it to .*`needs`$"):
+        getattr(view, need)
+
+
+def test_what_was_declared_is_there_for_every_client():
+    view = _view({"statistics", "features", "start"}, start=ClientBank([_Counting().eval()]))
+    assert [len(layers) for layers in view.statistics] == [1, 1]
+    assert [feature.shape for feature in view.features] == [(4, 3), (4, 3)]
+    assert view.start.shape == (4, 2)
+
+
+def test_a_generators_objective_cannot_compare_with_how_the_student_began():
+    with pytest.raises(OneshotError, match="only the student's objective"):
+        _ = _view({"start"}).start
+
+
+def test_clients_are_asked_once_and_only_when_somebody_looks():
+    view = _view()
+    clients = view._bank.models
+    assert [client.asked for client in clients] == [0, 0]
+    first, again = view.teacher, view.teacher
+    assert first is again
+    assert [client.asked for client in clients] == [1, 1]
+    expected = sum(client(view.x) for client in clients) + view.y.view(-1, 1)
+    torch.testing.assert_close(first, expected)
+
+
+def test_a_teacher_that_is_known_already_asks_nobody():
+    known = torch.ones(4, 2)
+    view = _view(teacher=known)
+    assert view.teacher is known
+    assert [client.asked for client in view._bank.models] == [0, 0]
+
+
+def test_the_students_answer_is_at_least_float32():
+    student = nn.Sequential(nn.Flatten(), nn.Linear(75, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        answer = _view(student=student).student
+    assert answer.dtype == torch.float32
+    assert answer.shape == (4, 2)

@@ -1,0 +1,48 @@
+import errno
+import os
+
+import pytest
+
+from oneshot_fl.disk import remove, write_atomically
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.store import write_work
+
+
+@pytest.mark.parametrize("write", [write_work, lambda path, _: write_atomically(path, "new")])
+@pytest.mark.parametrize(
+    "where", ["pathlib.Path.write_bytes", "oneshot_fl.disk.os.fsync", "oneshot_fl.disk.os.replace"]
+)
+def test_a_full_disk_leaves_the_old_file(tmp_path, where, write):
+    path = tmp_path / "kept"
+    path.write_text("old")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, _full)
+        with pytest.raises(OneshotError, match=f"{path}: cannot be written .No space left on device."):
+            write(path, [1])
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"kept": "old"}
+
+
+def _full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path, monkeypatch):
+    seen = []
+    path = tmp_path / "run.json"
+    write_atomically(path, "old")
+    real = os.fsync
+    monkeypatch.setattr("os.fsync", lambda number: (seen.append(path.read_text()), real(number)))
+    write_atomically(path, "new")
+    assert seen == ["old", "new"]  # the file is on the disk before it gets its name, and then the folder
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_whatever_lies_there_is_removed_but_not_what_a_link_leads_to(tmp_path):
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("folder", "file", "link", "dangling", "absent"):
+        remove(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
