@@ -15,8 +15,8 @@ Status = Literal["done", "failed", "interrupted", "unfinished"]
 """An unfinished run is still on, or was killed."""
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 
-SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "classes_per_client": "classes"}
-SPREADS |= {"lognormal": "sigma", "leave_one_domain_out": "held_out"}
+SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "dirichlet_equal_chunks": "alpha"}
+SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_domain_out": "held_out"}
 """The setting by which tables name a partition."""
 
 

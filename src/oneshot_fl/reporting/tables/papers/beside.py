@@ -86,7 +86,7 @@ def _first_tables(runs: list[Run]) -> list[str]:
     for paper in PAPERS:
         printed = [cell for cell in published() if cell.paper == paper and _is_plain(cell)]
         for run in filter(_of_no_table, runs):
-            claimed = [cell for cell in printed if cell.partition == run.partition and fits(cell, run, by_model=False)]
+            claimed = [cell for cell in printed if run.partition in cell.partitions and fits(cell, run, by_model=False)]
             own = (cell for cell in claimed if not deviations(cell, run))
             found += [cell.study for cell in [next(own, *claimed[:1])] if cell] if claimed else []
     return list(dict.fromkeys(found))

@@ -23,7 +23,6 @@ PAPER = Paper(
     "co_boosting",
     "Co-Boosting",
     asked,
-    overrides=("budget=co_boosting",),
     methods={"dense": "dense_co_boosting"},
     holdout=0.2,
     note="27 of its numbers are lost in our text of the paper and stand in no table (FedAvg on SVHN and CIFAR-100 in "

@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from oneshot_fl.config.compose import choices, composed, plain
 from oneshot_fl.config.record import compared
 from oneshot_fl.reporting.tables.differences import Settings, flat
-from oneshot_fl.reporting.tables.papers.published import PAPERS
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ def expected(study: str, data: str, method: str) -> Expected:
 @cache
 def composition(study: str, data: str, method: str) -> DictConfig:
     """The configuration of one run of a table; treat it as read-only."""
-    paper = PAPERS[study.split("/", maxsplit=1)[0]]
-    return composed(f"experiment={study}", *paper.overrides, f"data={data}", f"method={method}")
+    return composed(f"experiment={study}", f"data={data}", f"method={method}")
 
 
 def _is_copy(value: Any) -> bool:

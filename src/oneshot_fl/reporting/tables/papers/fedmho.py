@@ -25,11 +25,11 @@ PAPER = Paper(
     "fedmho",
     "FedMHO",
     asked,
-    overrides=("budget=fedmho",),
     methods={"fedcvae": "fedcvae_fedmho"},
+    partitions={"dirichlet": "dirichlet_equal_chunks"},
     by_method=(
         *("clients.kinds", "clients.optimizer.lr", "clients.cvae.epochs", "clients.cvae.optimizer.lr"),
-        *("distill.rounds", "models"),
+        *("distill.rounds", "distill.student_optimizer", "models"),
     ),
     note="Its Table 2, the MFLOPs of its models, is shown where it is asked for: --paper fedmho/table2.",
     notes={

@@ -25,8 +25,8 @@ from oneshot_fl.reporting.tables.papers.published import (
 )
 from oneshot_fl.reporting.tables.runs import Run
 
-SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior")
-"""Both are printed as Dir(alpha); which one a paper means is known from its code."""
+SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior", "dirichlet_equal_chunks")
+"""All are printed as Dir(alpha); which one a paper means is known from its code."""
 VARIED = (
     *("partition.alpha", "partition.classes", "partition.sigma", "partition.held_out", "partition.clients"),
     *("data.held_out", "communication_rounds"),

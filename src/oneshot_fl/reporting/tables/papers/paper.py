@@ -22,10 +22,10 @@ class Paper:
     title: str
     asked: Callable[[str, str], Asked | None]
     """From a variant and a data set to what it asks for; None where we cannot run it."""
-    overrides: tuple[str, ...] = ()
-    """What the commands of its tables say besides `experiment=`."""
     methods: Mapping[str, str] = field(default_factory=dict)
     """What it, or its own code, means by the name of a method."""
+    partitions: Mapping[str, str] = field(default_factory=dict)
+    """The same of a partition."""
     by_method: tuple[str, ...] = ()
     """Keys (and all below) that it sets by method or data set, so methods may differ in them and share a table."""
     holdout: float | None = None

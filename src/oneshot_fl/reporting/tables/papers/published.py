@@ -62,6 +62,11 @@ class Published:
         """Our name of its method."""
         return PAPERS[self.paper].methods.get(self.method, self.method)
 
+    @property
+    def partitions(self) -> tuple[str, str]:
+        """What its partition is called in print, and what its paper, or the code of it, means by that."""
+        return self.partition, PAPERS[self.paper].partitions.get(self.partition, self.partition)
+
     @cached_property
     def asked(self) -> Asked | None:
         """The values that its variant asks for besides the table's own experiment; None where we cannot run it."""
