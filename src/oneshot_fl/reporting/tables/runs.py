@@ -211,5 +211,5 @@ def _read(text: str, place: str, folder: Path | None) -> Run:
     known = {**facts, "folder": folder, "overrides": overrides, "complete": "overrides" in record}
     if "server" in record:
         return Run(**known, status="done", summary=record)
-    error = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
-    return Run(**known, status=status or "unfinished", error=error)
+    reason = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
+    return Run(**known, status=status or "unfinished", error=reason)

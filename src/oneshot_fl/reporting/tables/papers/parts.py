@@ -109,9 +109,9 @@ def _told(sheet: list[_Way]) -> tuple[str, ...]:
 
 def _distinct(sheet: list[_Way], sheets: list[list[_Way]]) -> list[str]:
     """What is not stated, where the other sheets have it otherwise."""
-    values = [
-        {f"{each.key}={each.ours}" for way in own for each in way.differing.values() if not each.stated}
-        for own in sheets
-    ]
-    here = values[sheets.index(sheet)]
-    return sorted(here - set.intersection(*values))
+    values = [_not_stated(own) for own in sheets]
+    return sorted(values[sheets.index(sheet)] - values[0].intersection(*values))
+
+
+def _not_stated(sheet: list[_Way]) -> set[str]:
+    return {f"{each.key}={each.ours}" for way in sheet for each in way.differing.values() if not each.stated}
