@@ -8,35 +8,39 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-
-from oneshot_fl.config import experiment_of
-from oneshot_fl.config.compose import config_dir
-from oneshot_fl.config.explain import explain
-from oneshot_fl.config.record import choices
-from oneshot_fl.config.sweep import SweepFolder, last_line
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import job
-from oneshot_fl.process import keep_freed_memory, share_the_cores
-from oneshot_fl.reporting.record import ERROR
+from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 OF_JOBS: list[Exception] = []
 """What jobs raised; whatever else arrives in `main` is about composing their configuration."""
 
 
 def main() -> None:
-    """The console script: Hydra's command line with our exit codes."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
-    share_the_cores()
-    keep_freed_memory()
+    """Hydra's command line with our exit codes; can be interrupted from its first moment."""
+    with stoppable():
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
+        share_the_cores()
+        keep_freed_memory()
+        _through_hydra()
+
+
+def _through_hydra() -> None:
+    """Compose and run one job, or the jobs of a sweep."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from oneshot_fl.config.compose import config_dir
+    from oneshot_fl.config.explain import explain
+    from oneshot_fl.config.sweep import SweepFolder, last_line
+
     try:
-        _hydra_main()
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(_job)()
     except OneshotError:
         sys.exit(2)  # the line was printed when it happened
     except Exception as error:
@@ -51,13 +55,21 @@ def main() -> None:
             _complain(last_line(SweepFolder.folder, SweepFolder.began))
 
 
-@hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")
-def _hydra_main(cfg: DictConfig) -> float | None:
+def _job(cfg: "DictConfig") -> float:
     """One job; returns the server's accuracy for sweepers that optimise."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from oneshot_fl.config import experiment_of
+    from oneshot_fl.config.record import choices
+    from oneshot_fl.job import job
+    from oneshot_fl.reporting.record import ERROR
+
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
     try:
-        return job(partial(experiment_of, cfg), choices(cfg), folder)["server"]["accuracy_last"]
+        summary: dict[str, Any] = job(partial(experiment_of, cfg), choices(cfg), folder)
+        return summary["server"]["accuracy_last"]
     except OneshotError as error:
         _complain(str(error))
         if single:

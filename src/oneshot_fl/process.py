@@ -1,8 +1,13 @@
-"""How this process shares the cores and keeps its memory; the user's own settings of either win."""
+"""How this process shares the cores, keeps its memory (the user's own settings of either win), and is stopped."""
 
 import ctypes
 import os
+import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 MALLOPT = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**26), "M_MMAP_THRESHOLD": (-3, 2**31 - 1)}
 """glibc's numbers of what `mallopt` sets, and what to."""
@@ -28,3 +33,81 @@ def keep_freed_memory() -> None:
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
         for parameter, value in MALLOPT.values():
             mallopt(parameter, value)
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+"""What Ctrl-C, and what schedulers and `kill` send."""
+PATIENCE = 5.0
+"""Seconds in which more of them are taken for the same wish: a terminal and a wrapper may both pass one on."""
+INSIST = 1.0
+"""Seconds after which a stop that somebody caught and dropped is raised again."""
+
+
+class Interrupted(BaseException):
+    """The process was asked to stop. No `Exception`, so that nobody takes it for a failure and goes on.
+
+    Nor a `KeyboardInterrupt`, at which a Trainer ends the process by itself.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__("interrupted; the same command resumes")
+        self.signal_number = signal_number
+
+    @property
+    def exit_code(self) -> int:
+        """130 for SIGINT, 143 for SIGTERM, as shells have it."""
+        return 128 + self.signal_number
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Inside the block SIGINT and SIGTERM raise `Interrupted`; one that leaves it ends the process with its line.
+
+    To be entered in the main thread before anything is imported that takes time. A Trainer keeps these handlers and
+    passes the exception on. After `PATIENCE` another signal ends the process at once, whatever it is doing.
+    """
+    stop = _Stop()
+    handlers: dict[int, object] = {**dict.fromkeys(STOPPING, stop), signal.SIGALRM: stop.insist}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
+    try:
+        yield
+    except Interrupted as interrupted:
+        print(f"oneshot_fl: {interrupted}", file=sys.stderr)
+        sys.exit(interrupted.exit_code)
+    finally:
+        stop.rest()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Stop:
+    """The handlers; the alarm that insists is set up with them, because a Trainer puts back what it found."""
+
+    def __init__(self) -> None:
+        self.number, self.asked = 0, 0.0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not self.number:
+            self.number, self.asked = number, time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, INSIST, INSIST)
+            raise Interrupted(number)
+        if time.monotonic() - self.asked > PATIENCE:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def insist(self, number: int, frame: FrameType | None) -> None:
+        """Raise it again unless it is on its way, through a `finally` that takes long."""
+        if not _on_its_way(sys.exception()):
+            raise Interrupted(self.number)
+
+    def rest(self) -> None:
+        """No more alarms."""
+        if self.number:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _on_its_way(handled: BaseException | None) -> bool:
+    """Whether what is being handled is a stop, or came up while one was."""
+    while handled is not None and not isinstance(handled, Interrupted):
+        handled = handled.__context__
+    return handled is not None

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, choices, did_you_mean, plain, recipe
-from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
+from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
 from oneshot_fl.config.rules import check_group, has_no_value, shown
 from oneshot_fl.config.trial import check_sizes, shape_of
@@ -75,6 +75,10 @@ def _without_entry(cfg: DictConfig, text: str) -> str | None:
 
 def _check_unknown(settings: dict[Any, Any]) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are held against that."""
+    if stray := [name for name in OF_OTHERS if name in settings]:
+        raise OneshotError(
+            f"{stray[0]}: has no keys, its choices set those of other groups; choose one, {stray[0]}=NAME"
+        )
     known = all_keys()
     for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
         node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings

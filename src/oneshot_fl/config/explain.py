@@ -14,6 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.compose import choices, config_dir, did_you_mean, search_path
 from oneshot_fl.config.rules import has_no_value
 
+OF_OTHERS = ("experiment", "protocol", "local")
+"""Groups without keys of their own: their choices set those of other groups."""
 FILES = (yaml.YAMLError, UnicodeError, OSError)
 """What is wrong with a file rather than with a key."""
 
@@ -74,6 +76,7 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
             options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
         else:
             options += [f"{other}/..." for other in folders]
+    options = [option for option in options if not option.startswith("_")]
     return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
 
 
@@ -88,7 +91,7 @@ def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
     files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
     for folder, path in files:
         package = ".".join(path.relative_to(folder).parts[:-1])
-        if package.startswith("experiment"):  # they set keys of the others
+        if package.startswith(OF_OTHERS):
             continue
         own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}

@@ -41,6 +41,7 @@ TOP: dict[str, Any] = {
     "seed": Seed,
     "server_model": Name | None,
     "communication_rounds": Clients,
+    "data_root": PathText,
     "store": PathText,
     "data_root": PathText,
     "study": Name | int,

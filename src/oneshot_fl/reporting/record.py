@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.disk import write_atomically
+from oneshot_fl.process import Interrupted
 
 TRACE = "run.json"
 ERROR = "error.txt"
@@ -46,8 +47,8 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     (folder / ERROR).unlink(missing_ok=True)
     try:
         yield trace
-    except KeyboardInterrupt:
-        trace.write("interrupted", error="interrupted; the same command resumes")
+    except Interrupted as interrupted:
+        trace.write("interrupted", error=str(interrupted))
         raise
     except Exception as error:
         trace.write("failed", error=" ".join(str(error).split()))
