@@ -43,6 +43,7 @@ TOP: dict[str, Any] = {
     "communication_rounds": Clients,
     "data_root": PathText,
     "store": PathText,
+    "data_root": PathText,
     "study": Name | int,
 }
 
@@ -137,9 +138,6 @@ def check_top(settings: Mapping[str, Any]) -> None:
         OneshotError: naming the first key that is wrong.
     """
     check_table("", {name: value for name, value in settings.items() if name in TOP}, TOP)
-    for name, value in settings.items():
-        if name not in TOP and value is not None:
-            check_group(str(name), value)
 
 
 def check_tables(settings: Mapping[str, Any]) -> None:
