@@ -52,11 +52,25 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             seconds=time.perf_counter() - begun,
         )
         write_results(folder, experiment, summary, last.server.model)
-        figures = draw_all(folder, last)
+        figures = draw(folder, last)
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
+
+
+def draw(folder: Path, result: RunResult) -> dict[str, Path]:
+    """The figures of a run."""
+    data, server = result.data, result.server
+    return draw_all(
+        folder,
+        counts=result.partition.class_counts(data.train_labels.cpu().numpy(), data.spec.classes),
+        class_names=data.class_names,
+        guidance=result.guidance.U if result.guidance else None,
+        history=server.history,
+        ensembles=result.accuracies.ensembles,
+        synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
+    )
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:

@@ -12,18 +12,23 @@ import pytest
 
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
-from oneshot_fl.pipeline import run
 from oneshot_fl.store import Store
-from tests.conftest import clients_of
+from tests.conftest import clients_of, run_config
 from tests.pipeline.cli import command, environment
-from tests.pipeline.test_end_to_end import comparable
 
+MEASURED = {"seconds", "peak_memory_bytes"}
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
-ROUNDS = 3
+ROUNDS = 2
 
 
 class KilledError(Exception):
     """What stops a run in this process."""
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """They take as long as the rest, and are drawn only at the end."""
+    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_: {})
 
 
 @pytest.fixture
@@ -59,13 +64,13 @@ def test_the_glob_sees_the_methods():
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
     overrides = (f"method={method}", *clients_of(method), f"distill.rounds={ROUNDS}", f"store={clients}")
-    run(tiny(*overrides), tmp_path / "unbroken")
+    run_config(tiny(*overrides), tmp_path / "unbroken")
     shutil.rmtree(clients / "distill")
     request.getfixturevalue("killer")
     stops = 0
     while stops < 10:
         try:
-            run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
         except KilledError:
             stops += 1
         else:
@@ -76,13 +81,13 @@ def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
 
 
 def test_stopped_after_every_artifact(tiny, tmp_path, request):
-    run(tiny("method=fedhydra"), tmp_path / "unbroken")
+    run_config(tiny("method=fedhydra", f"distill.rounds={ROUNDS}"), tmp_path / "unbroken")
     request.getfixturevalue("killer")
-    overrides = ("method=fedhydra", f"store={tmp_path / 'other'}")
+    overrides = ("method=fedhydra", f"store={tmp_path / 'other'}", f"distill.rounds={ROUNDS}")
     for _ in range(5 + 5 + ROUNDS + 1):  # clients, their stratification, rounds, the server
         with pytest.raises(KilledError):
-            run(tiny(*overrides), tmp_path / "resumed")
-    run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
+    run_config(tiny(*overrides), tmp_path / "resumed")
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
@@ -90,16 +95,16 @@ def test_stopped_after_every_artifact(tiny, tmp_path, request):
 @pytest.mark.parametrize("pattern", ["rounds.pt", "batch-000001.pt"])
 def test_a_damaged_checkpoint_is_no_checkpoint(tiny, tmp_path, request, pattern, damage):
     overrides = ("method=dense", f"store={tmp_path / 'store'}")
-    run(tiny(*overrides), tmp_path / "unbroken")
+    run_config(tiny(*overrides), tmp_path / "unbroken")
     shutil.rmtree(tmp_path / "store" / "distill")
     killer = request.getfixturevalue("killer")
     for _ in range(2):
         with pytest.raises(KilledError):
-            run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
     (file,) = (tmp_path / "store" / "distill").glob(f"*.work/{pattern}")
     damage(file)
     killer.undo()
-    run(tiny(*overrides), tmp_path / "resumed")
+    run_config(tiny(*overrides), tmp_path / "resumed")
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
@@ -130,6 +135,12 @@ MOMENTS: dict[str, Callable[[Path], bool]] = {
     "stratify": lambda store: len(_entries(store, "stratify", "*.work/classes-*.pt")) >= 3,
     "distill": lambda store: len(_entries(store, "distill", "*.work/batch-*.pt")) >= 4,
 }
+
+
+def comparable(summary: dict) -> dict:
+    """A summary without what is measured, at the top or per client."""
+    clients = [{key: value for key, value in client.items() if key not in MEASURED} for client in summary["clients"]]
+    return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
 
 
 def _start(folder: Path, store: Path) -> subprocess.Popen[bytes]:

@@ -13,9 +13,10 @@ from oneshot_fl.recipe import digest_of
 SCHEMA = 1
 NOT_COMPARED = (
     *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
+    *("model", "cvae", "server_model"),
     *("data.cache", "data.download", "distill.images", "evaluate"),
 )
-"""Keys that change nothing that a run finds, or are said by others (a budget by the numbers it sets).
+"""Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 
 Everything else tells runs apart, also groups that did not exist when this was written.
 """

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
-from oneshot_fl.reporting.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,18 +19,38 @@ GRID_ROWS = 50
 """Classes in a grid of images: all of EMNIST's 47, not all of CIFAR-100's."""
 
 
-def draw_all(folder: Path, result: RunResult) -> dict[str, Path]:
-    """Draw what the run has: partition, guidance, accuracy against rounds, synthetic images."""
-    labels = result.data.train_labels.cpu().numpy()
-    counts = result.partition.class_counts(labels, result.data.spec.classes)
-    figures = {"partition": partition_bubbles(counts, result.data.class_names)}
-    if result.guidance:
-        figures["guidance"] = guidance_maps(result.guidance.U)
-    if result.server.history:
-        figures["accuracy"] = accuracy_curve(result.server.history, result.accuracies.ensembles)
-    if result.server.images is not None and result.server.labels is not None:
-        figures["synthetic"] = image_grid(result.server.images, result.server.labels, result.data.class_names)
+def draw_all(
+    folder: Path,
+    *,
+    counts: np.ndarray,
+    class_names: tuple[str, ...],
+    guidance: Tensor | None,
+    history: list[dict[str, Any]],
+    ensembles: dict[str, float],
+    synthetic: tuple[Tensor, Tensor] | None,
+) -> dict[str, Path]:
+    """Draw what a run has, as PNG files in `folder`.
+
+    Args:
+        counts: samples of every class at every client, `[m, c]`.
+        guidance: U `[c, m]`, where the clients were stratified.
+        history: the server's rounds, each with `round` and `accuracy`; empty where there were none.
+        ensembles: test accuracies by name.
+        synthetic: images, uint8 `[n, C, H, W]`, and their labels.
+    """
+    figures = {"partition": partition_bubbles(counts, class_names)}
+    if guidance is not None:
+        figures["guidance"] = guidance_maps(guidance)
+    if history:
+        figures["accuracy"] = accuracy_curve(history, ensembles)
+    if synthetic:
+        figures["synthetic"] = image_grid(*synthetic, class_names)
     return {name: save(figure, folder / f"{name}.png") for name, figure in figures.items()}
+
+
+def literal(text: str) -> str:
+    """A user's text for matplotlib, which takes what is between two dollar signs for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Any]":
@@ -55,7 +74,9 @@ def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figu
     k, j = np.nonzero(counts)
     axes.scatter(j, k, s=500 * counts[k, j] / counts.max(), alpha=0.7)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
-    axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+    axes.set_xticks(
+        range(classes), [literal(name) for name in class_names], rotation=90 if max(map(len, class_names)) > 2 else 0
+    )
     axes.set_yticks(range(clients))
     axes.grid(alpha=0.2)
     return figure
@@ -87,7 +108,7 @@ def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -
     figure, axes = new_figure(6, 4)
     axes.plot([row["round"] for row in history], [row["accuracy"] for row in history], marker=".", label="server")
     for number, (name, accuracy) in enumerate(ensembles.items(), start=1):
-        axes.axhline(accuracy, color=f"C{number}", linestyle="--", linewidth=1, label=f"ensemble: {name}")
+        axes.axhline(accuracy, color=f"C{number}", linestyle="--", linewidth=1, label=literal(f"ensemble: {name}"))
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
@@ -100,7 +121,7 @@ def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, 
     Only the first `GRID_ROWS` classes get one.
     """
     present = labels.unique().tolist()[:GRID_ROWS]
-    names = [class_names[label] for label in present]
+    names = [literal(class_names[label]) for label in present]
     figure, axes = new_figure(0.6 * columns + 0.5 + 0.1 * max(map(len, names)), 0.6 * len(present) + 0.2)
     size = images.shape[-1] + 1
     canvas = np.ones((len(present) * size, columns * size, 3))

@@ -1,83 +1,76 @@
 """Runs without running: what `read_runs` would make of a summary."""
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 
+from oneshot_fl.config.clients import client_nodes, server_name
+from oneshot_fl.config.compose import plain
+from oneshot_fl.config.record import compared
+from oneshot_fl.reporting.tables.papers.expected import composition
 from oneshot_fl.reporting.tables.runs import Run
 
-SETTINGS: dict[str, Any] = {
-    "proxy": {"name": "noise", "samples": 10000},
-    "partition": {"name": "dirichlet", "clients": 5, "alpha": 0.1, "min_samples": 10},
-    "model": {"name": "cnn2"},
-    "generator": {"name": "conv", "width": 64},
-    "clients": {"epochs": 200, "batch_size": 128, "optimizer": {"lr": 0.01}, "augmentation": "none", "sam": None},
-    "stratify": {"steps": 30},
-    "distill": {"rounds": 200, "generator_steps": 30, "batch_size": 128},
-    "method": {"source": None},
-    "trainer": {"precision": "32-true"},
-    "communication_rounds": 1,
-}
+PRINTED = ("mnist", "fashion_mnist", "svhn", "cifar10")
+"""FedHydra's data sets."""
+Make = Callable[..., Run]
+
+
+def record(cfg: DictConfig) -> dict[str, Any]:
+    """What a run's record tells of a configuration."""
+    return {
+        "method": cfg.method.name,
+        "data": cfg.data.name,
+        "budget": cfg.budget.name,
+        "study": cfg.study,
+        "models": {"clients": [node.name for node in client_nodes(cfg)], "server": server_name(cfg)},
+        "settings": deepcopy(compared(plain(cfg), cfg.seed)),
+    }
 
 
 @pytest.fixture
-def make_run():
-    """A function from what differs to a run: FedHydra's protocol on MNIST, one accuracy on the server."""
+def make_run() -> Make:
+    """A function from what differs to a run: FedHydra's protocol on MNIST, Dir(0.1), one accuracy on the server."""
 
-    def make(accuracy: float | None = 0.6, *, settings: dict[str, Any] | None = None, **changes: Any) -> Run:
-        summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
-        facts = {
-            "method": "fedhydra",
-            "changed": {},
-            "data": "mnist",
-            "budget": "paper",
-            "study": "fedhydra",
-            "seed": 0,
-            "models": {"clients": ["cnn2"] * 5, "server": "cnn2"},
-            "settings": _merged(SETTINGS, settings or {}),
-            "status": "done" if summary else "failed",
-        } | changes
-        return Run(**facts, summary=summary)
+    def make(accuracy: float | None = 0.6, *, method: str = "fedhydra", data: str = "mnist", **changes: Any) -> Run:
+        own = {"study": method, "data": data, **changes}
+        own["settings"] = merged({"partition": {"alpha": 0.1}}, changes.get("settings", {}))
+        return _run(composition("fedhydra/table1", data if data in PRINTED else "mnist", method), accuracy, **own)
 
     return make
 
 
-RATES = {"mnist": (0.005, 0.05), "svhn": (0.005, 0.001), "emnist": (0.001, 0.003)}
-EPOCHS = {"mnist": (30, 10), "svhn": (40, 20), "emnist": (50, 30)}
-GLOBAL = {"mnist": 0.00001, "svhn": 0.00005, "emnist": 0.00005}
-SMALL = {"mnist": "cvae_mlp", "svhn": "cvae_conv3", "emnist": "cvae_conv2"}
-HALF = {"classifier": 1, "cvae": 1}
+@pytest.fixture
+def make_paper_run() -> Make:
+    """A function from a table, a method, a data set and what differs to a run of that table's own command."""
+
+    def make(table: str, method: str, data: str, accuracy: float | None = 0.6, **changes: Any) -> Run:
+        return _run(composition(table, data, method), accuracy, **changes)
+
+    return make
 
 
 @pytest.fixture
-def make_fedmho_run(make_run):
+def make_fedmho_run() -> Make:
     """A function from method and data set to a run under FedMHO's protocol (Table 3), Dir(0.1), 10 clients."""
 
     def make(method: str, accuracy: float | None = 0.6, *, data: str = "mnist", rounds: int = 0, **changes: Any) -> Run:
-        decodes = method.startswith("fedmho")
-        large, small = ("cvae_large", SMALL[data]) if method == "fedcvae_fedmho" else ("vgg9", "fedmho_cnn")
-        clients = [large] * 5 + [SMALL[data] if decodes else small] * 5
-        server = "vgg9+fedmho_cnn" if method in ("fedavg", "feddf") else "vgg9"
-        own = EPOCHS[data][1] if decodes or method == "fedcvae_fedmho" else {"feddf": 38}.get(method, 200)
-        settings = {
-            "partition": {"clients": 10},
-            "clients": {
-                "batch_size": 64,
-                "optimizer": {"_target_": "torch.optim.SGD", "lr": RATES[data][0]},
-                "kinds": ["cvae"] if method == "fedcvae_fedmho" else HALF if decodes else None,
-                "cvae": {"batch_size": 64, "epochs": EPOCHS[data][0], "optimizer": {"lr": RATES[data][1]}},
-            },
-            "distill": {"batch_size": 64, "rounds": rounds or own},
-            "method": {
-                "source": {"_target_": "oneshot_fl.parts.sources.ProxySource"} if method == "feddf" else None,
-                "student_optimizer": {"lr": 0.0002 if (method, data) == ("fedcvae_fedmho", "svhn") else GLOBAL[data]},
-            },
-        }
-        facts = {"study": "fedmho/table4", "budget": "fedmho", "models": {"clients": clients, "server": server}}
-        settings = _merged(settings, changes.pop("settings", {}))
-        return make_run(accuracy, method=method, data=data, settings=settings, **facts | changes)
+        table = merged({"partition": {"alpha": 0.1}}, {"distill": {"rounds": rounds}} if rounds else {})
+        settings = merged(table, changes.pop("settings", {}))
+        return _run(composition("fedmho/table4", data, method), accuracy, settings=settings, **changes)
 
     return make
+
+
+def _run(cfg: DictConfig, accuracy: float | None, **changes: Any) -> Run:
+    facts = record(cfg)
+    settings = merged(facts["settings"], changes.pop("settings", {}))
+    summary = None if accuracy is None else _summary(accuracy, changes.pop("rows", {"uniform": 0.5}))
+    status = "done" if summary else "failed"
+    known = {**facts, "changed": {}, "seed": 0, "status": status, "complete": True, "settings": settings, **changes}
+    return Run(**known, summary=summary)
 
 
 def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
@@ -95,13 +88,15 @@ def _summary(accuracy: float, rows: dict[str, float]) -> dict[str, Any]:
                 "accuracy_last": accuracy + exchange / 100,
                 "accuracy_best": accuracy + 0.1,
             }
-            for exchange in range(3)
+            for exchange in range(5)
         ],
     }
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with others laid over them."""
     both = {
-        key: _merged(first.get(key) or {}, value) if isinstance(value, dict) else value for key, value in second.items()
+        key: merged(own if isinstance(own := first.get(key), dict) else {}, value) if isinstance(value, dict) else value
+        for key, value in second.items()
     }
     return {**first, **both}

@@ -1,7 +1,17 @@
 import numpy as np
+import pytest
 import torch
 
-from oneshot_fl.reporting.plots import accuracy_curve, guidance_maps, image_grid, partition_bubbles
+from oneshot_fl.reporting.plots import (
+    accuracy_curve,
+    draw_all,
+    guidance_maps,
+    image_grid,
+    literal,
+    new_figure,
+    partition_bubbles,
+    save,
+)
 
 
 def test_bubbles_have_areas_in_proportion_to_counts_and_none_for_zero():
@@ -39,3 +49,35 @@ def test_the_grid_has_one_labelled_row_a_class_that_is_there_evenly_out_of_all_i
 def test_a_grid_of_many_classes_ends():
     (axes,) = image_grid(torch.zeros(60, 1, 2, 2, dtype=torch.uint8), torch.arange(60), tuple("x" * 60)).axes
     assert axes.images[0].get_array().shape == (50 * 3, 10 * 3, 3)
+
+
+FORMULAS = ("$x^$", "a$b$c", "$$", r"\frac$ $", "plain", r"a\$b")
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_users_text_is_drawn_as_it_is(name, tmp_path):
+    figure, axes = new_figure(2, 2)
+    text = axes.set_title(literal(name))
+    save(figure, tmp_path / "figure.png")  # a formula that is none fails here
+    assert text._preprocess_math(text.get_text()) == (name, False)
+
+
+def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_path):
+    counts = np.ones((2, len(FORMULAS)), dtype=int)
+    images = torch.zeros(len(FORMULAS), 1, 4, 4, dtype=torch.uint8)
+    drawn = draw_all(
+        tmp_path,
+        counts=counts,
+        class_names=FORMULAS,
+        guidance=torch.eye(len(FORMULAS)),
+        history=[{"round": 1, "accuracy": 0.5}],
+        ensembles=dict.fromkeys(FORMULAS, 0.5),
+        synthetic=(images, torch.arange(len(FORMULAS))),
+    )
+    assert sorted(drawn) == ["accuracy", "guidance", "partition", "synthetic"]
+    assert all(path.stat().st_size > 1000 for path in drawn.values())
+
+
+def test_a_run_without_rounds_has_its_partition_only(tmp_path):
+    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None}
+    assert list(draw_all(tmp_path, counts=np.ones((2, 2)), class_names=("a", "b"), **nothing)) == ["partition"]

@@ -1,7 +1,7 @@
 """Tables over many runs: `python -m oneshot_fl.reporting.tables DIR...`.
 
 Reads every run below the folders, also of a sweep that is half done or partly failed, and prints the papers' tables
-that the runs belong to, with their numbers beside ours, and our own tables, one a protocol.
+that the runs belong to, with their numbers beside ours, and our own tables, one for every group of comparable runs.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
-from oneshot_fl.reporting.tables.own import by_protocol, protocol_sheet
+from oneshot_fl.reporting.tables.not_done import not_done_sheet
+from oneshot_fl.reporting.tables.own import own_sheets
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.runs import Run, collect, read_runs
@@ -31,26 +32,35 @@ def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str])
             raise OneshotError(
                 f"--paper {study}: there is no such table{did_you_mean(study, known)}; choose from {', '.join(known)}"
             )
-    beside = paper_sheets(runs, which=which, studies=studies)
-    groups = [] if studies else by_protocol(runs)
-    return beside + [protocol_sheet(group, which=which, against=against) for group in groups]
+    comparable = [run for run in runs if run.settings]
+    beside = paper_sheets(comparable, which=which, studies=studies)
+    return beside if studies else beside + own_sheets(comparable, which=which, against=against)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line for a mistake."""
     options = _parser().parse_args(arguments)
     try:
-        runs = read_runs(options.paths)
-        if options.collect:
-            collect(runs, options.collect)
-        sheets = tables(runs, which=options.which, against=options.against, studies=options.paper)
-        print(FORMATS[options.format](sheets))
-        if options.figures:
-            for path in draw(runs, options.figures):
-                print(path, file=sys.stderr)
+        _print(options)
     except OneshotError as error:
         print(f"oneshot_fl: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _print(options: argparse.Namespace) -> None:
+    runs = read_runs(options.paths)
+    if options.collect:
+        collect(runs, options.collect)
+    if options.failed:
+        print(FORMATS[options.format]([not_done_sheet(runs)]))
+        return
+    sheets = tables(runs, which=options.which, against=options.against, studies=options.paper)
+    print(FORMATS[options.format](sheets))
+    if missing := sum(run.status != "done" for run in runs):
+        print(f"oneshot_fl: {missing} of {len(runs)} runs without a result; --failed lists them", file=sys.stderr)
+    if options.figures:
+        for path in draw(runs, options.figures):
+            print(path, file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"
     )
+    parser.add_argument("--failed", action="store_true", help="only the runs without a result, and how to run them")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA there")
     return parser

@@ -5,10 +5,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+FEWEST_FOR_INTERVAL = 3
+"""With two seeds Student's t is 12.7, and the interval says nothing."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over n seeds; one seed alone has neither spread nor interval."""
+    """A mean over n seeds; one seed alone has no spread, fewer than three have no interval."""
 
     mean: float
     n: int
@@ -23,9 +26,11 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, n = statistics.mean(values), len(values)
     if n == 1:
         return Estimate(mean, n, None, None)
+    std = statistics.stdev(values)
+    if n < FEWEST_FOR_INTERVAL:
+        return Estimate(mean, n, std, None)
     from scipy.stats import t
 
-    std = statistics.stdev(values)
     return Estimate(mean, n, std, float(t.ppf(0.975, n - 1)) * std / math.sqrt(n))
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oneshot_fl.reporting.plots import new_figure, save
+from oneshot_fl.reporting.plots import literal, new_figure, save
 from oneshot_fl.reporting.tables.estimates import estimate
-from oneshot_fl.reporting.tables.own import by_protocol, describe
+from oneshot_fl.reporting.tables.own import comparable, rows_of, titles
 from oneshot_fl.reporting.tables.runs import Run
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ AGGREGATIONS = {"uniform": "AE", "stratified": "SA"}
 
 
 def draw(runs: list[Run], folder: Path) -> list[Path]:
-    """`rounds-N.png` for every protocol with rounds, `aggregation.png` where FedHydra ran with both AE and SA."""
+    """`rounds-N.png` for every group with rounds, `aggregation.png` where FedHydra ran with both AE and SA."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = [run for run in runs if run.summary]
-    groups = [group for group in by_protocol(done) if any(_history(run) for run in group)]
-    paths = [save(accuracy_against_rounds(group), folder / f"rounds-{n}.png") for n, group in enumerate(groups, 1)]
-    bars = aggregation_bars(groups)
+    groups = comparable(run for run in runs if run.summary)
+    with_rounds = [pair for pair in zip(titles(groups), groups, strict=True) if any(map(_history, pair[1]))]
+    figures = [accuracy_against_rounds(group, title) for title, group in with_rounds]
+    paths = [save(figure, folder / f"rounds-{n}.png") for n, figure in enumerate(figures, 1)]
+    bars = aggregation_bars([group for _, group in with_rounds])
     return [*paths, save(ae_against_sa(bars), folder / "aggregation.png")] if bars else paths
 
 
@@ -32,22 +33,21 @@ def _history(run: Run) -> list[float]:
     return [row["accuracy"] for row in run.summary["rounds"]] if run.summary else []
 
 
-def accuracy_against_rounds(runs: list[Run]) -> "Figure":
+def accuracy_against_rounds(runs: list[Run], title: str) -> "Figure":
     """Mean over seeds with a band of one standard deviation; methods without rounds are dashed lines."""
     figure, axes = new_figure(8, 5)
-    for label in dict.fromkeys(run.label for run in runs):
-        mine = [run for run in runs if run.label == label]
+    for label, mine in rows_of(runs).items():
         histories = np.array([_history(run) for run in mine if _history(run)])
         if not histories.size:
             level = estimate([run.summary["server"]["accuracy_last"] for run in mine if run.summary]).mean
-            axes.axhline(level, linestyle="--", color=axes.plot([], [])[0].get_color(), label=label)
+            axes.axhline(level, linestyle="--", color=axes.plot([], [])[0].get_color(), label=literal(label))
             continue
         rounds, mean = np.arange(1, histories.shape[1] + 1), histories.mean(axis=0)
-        (line,) = axes.plot(rounds, mean, label=label)
+        (line,) = axes.plot(rounds, mean, label=literal(label))
         if len(histories) > 1:
             spread = histories.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
-    axes.set(xlabel="round", ylabel="test accuracy of the server", title=describe(runs[0]))
+    axes.set(xlabel="round", ylabel="test accuracy of the server", title=literal(title))
     axes.title.set_fontsize(8)
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
@@ -55,7 +55,7 @@ def accuracy_against_rounds(runs: list[Run]) -> "Figure":
 
 
 def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[float]]]:
-    """For every protocol with both: setting -> AE or SA -> the server's accuracies over seeds."""
+    """For every group with both: setting -> AE or SA -> the server's accuracies over seeds."""
     bars: dict[str, dict[str, list[float]]] = {}
     for group in groups:
         found: dict[str, list[float]] = {}
@@ -77,7 +77,7 @@ def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":
         places = np.arange(len(bars)) + 0.4 * (position - 0.5)
         spreads = [value.std or 0.0 for value in values]
         axes.bar(places, [value.mean for value in values], width=0.38, yerr=spreads, capsize=3, label=name)
-    axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
+    axes.set_xticks(range(len(bars)), [literal(name) for name in bars], fontsize=8)
     axes.set(ylabel="test accuracy of the server, last round")
     axes.legend()
     return figure

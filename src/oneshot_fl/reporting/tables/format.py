@@ -27,11 +27,14 @@ def percent(value: Estimate, *, signed: bool = False) -> str:
 
 
 def interval(value: Estimate, *, signed: bool = False) -> str:
-    """The 95% confidence interval in percent, empty for one seed."""
+    """The 95% confidence interval in percent, empty where there is none.
+
+    It ends where accuracies do, at 0 and 100; that of a (signed) difference of two at -100 and 100.
+    """
     if value.half_width is None:
         return ""
-    sign = "+" if signed else ""
-    low, high = (100 * (value.mean + side * value.half_width) for side in (-1, 1))
+    sign, least = ("+", -100.0) if signed else ("", 0.0)
+    low, high = (min(max(100 * (value.mean + side * value.half_width), least), 100.0) for side in (-1, 1))
     return f"[{low:{sign}.2f}, {high:{sign}.2f}]"
 
 

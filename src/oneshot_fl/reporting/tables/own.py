@@ -1,13 +1,14 @@
-"""Tables of our own: one a protocol, a row a method, the ensembles and clients below.
+"""Tables of our own: one for every group of comparable runs, a row for every method, ensembles and clients below.
 
 Runs are compared only if everything but method and seed agrees. A method that was run with several settings of its
 own gets a row for each.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from oneshot_fl.reporting.tables.differences import Settings, distinguishing
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.runs import Run
@@ -19,50 +20,70 @@ ORDER = (
 """Rows in the order of the papers' tables; others follow as they come."""
 
 
-def by_protocol(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of comparable runs in the order in which they first appear.
-
-    Data sets of one name but other content differ in the summary's fingerprint; a run that never got to it joins the
-    first group with its settings.
-    """
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.status != "done"):
-        conditions = _conditions(run)
-        known = [key for key in groups if key[0] == conditions]
-        data = run.summary["protocol"] if run.summary else known[0][1] if known else ""
-        groups.setdefault((conditions, data), []).append(run)
+def comparable(runs: Iterable[Run]) -> list[list[Run]]:
+    """Groups of runs in which all but method and seed agrees, in the order in which they first appear."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps([run.data, run.models, run.shared], sort_keys=True), []).append(run)
     return list(groups.values())
 
 
-def _conditions(run: Run) -> str:
-    shared = {key: value for key, value in run.settings.items() if key not in ("method", "proxy")}
-    held_out = run.setting("proxy") if run.holds_out else None
-    return json.dumps([run.data, run.models, shared, held_out], sort_keys=True)
+def titles(groups: Sequence[list[Run]]) -> list[str]:
+    """What each group is; of groups that would be called alike also the settings in which they differ."""
+    names = [describe(group[0]) for group in groups]
+    return _told_apart(names, [group[0].shared for group in groups], "; ")
 
 
-def protocol_sheet(runs: list[Run], *, which: str, against: str) -> Sheet:
+def _told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
+    """Names; those that are alike with the settings in which they differ."""
+    apart = list(names)
+    for name in {name for name in names if names.count(name) > 1}:
+        alike = [position for position, other in enumerate(names) if other == name]
+        for position, differing in zip(alike, distinguishing([settings[p] for p in alike]), strict=True):
+            apart[position] = f"{name}{joint}{differing}"
+    return apart
+
+
+def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of every row by its label: those of one method with the same settings of its own."""
+    rows: dict[str, list[Run]] = {}
+    for run in runs:
+        rows.setdefault(json.dumps([run.label, run.own], sort_keys=True), []).append(run)
+    several = list(rows.values())
+    labels = _told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
+    return dict(zip(labels, several, strict=True))
+
+
+def own_sheets(runs: Iterable[Run], *, which: str, against: str) -> list[Sheet]:
+    """A table for every group of comparable runs; the arguments are those of `group_sheet`."""
+    groups = comparable(runs)
+    named = zip(titles(groups), groups, strict=True)
+    return [group_sheet(title, group, which=which, against=against) for title, group in named]
+
+
+def group_sheet(title: str, runs: list[Run], *, which: str, against: str) -> Sheet:
     """One group's table.
 
     Args:
         which: `last` or `best` round of the server.
         against: the method (or label) from which the paired differences are taken.
     """
-    labels = sorted({run.label for run in runs}, key=_rank)
-    server = {label: _by_seed([run for run in runs if run.label == label], _server(which)) for label in labels}
-    base = next((server[label] for label in labels if label == against), {})
+    rows_by_label = rows_of(runs)
+    labels = sorted(rows_by_label, key=_rank)
+    server = {label: _by_seed(rows_by_label[label], _server(which)) for label in labels}
+    base = server.get(against, {})
     rows, records = [], []
     for label in labels:
-        mine = [run for run in runs if run.label == label]
         difference = paired(server[label], base) if server[label] and label != against else None
-        rows.append([label, *_row(server[label], difference), _troubles(mine)])
+        rows.append([label, *_row(server[label], difference), _not_done(rows_by_label[label])])
         records.append(_record(label, server[label], difference))
-    for label, values in _references([run for run in runs if run.summary]).items():
+    for label, values in _references({label: rows_by_label[label] for label in labels}).items():
         rows.append([label, *_row(values, None), ""])
         records.append(_record(label, values, None))
     header = ["", "seeds", f"server, {which} round", "95% CI", f"minus {against}, paired", "95% CI", "not done"]
-    keep = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     return Sheet(
-        describe(runs[0]), [header[column] for column in keep], [[row[column] for column in keep] for row in rows],
+        title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
         ["Test accuracy in percent, mean ± standard deviation over seeds.", *_reasons(runs)], records,
     )  # fmt: skip
 
@@ -80,15 +101,26 @@ def _by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float]) -> d
     return {run.seed: value(run.summary) for run in sorted(runs, key=lambda run: run.seed) if run.summary}
 
 
-def _references(done: list[Run]) -> dict[str, dict[int, float]]:
-    """Ensembles and single clients, which do not depend on the method but where it learns its ensemble."""
-    names = dict.fromkeys(name for run in done for name in _reported(run))
-    rows = {
-        f"ensemble: {name}": _by_seed([run for run in done if name in _reported(run)], _ensemble(name))
-        for name in names
-    }
-    tested = [run for run in done if _tested(run.summary)]
-    return rows | ({"clients, mean": _by_seed(tested, _mean_client)} if tested else {})
+def _references(rows: dict[str, list[Run]]) -> dict[str, dict[int, float]]:
+    """Ensembles, and single clients, which all methods share; an ensemble that a method learns is that row's."""
+    done = {label: mine for label, runs in rows.items() if (mine := [run for run in runs if run.summary])}
+    names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run))
+    tested = [run for runs in done.values() for run in runs if _tested(run.summary)]
+    found = {label: values for name in names for label, values in _ensemble_rows(name, done).items()}
+    return found | ({"clients, mean": _by_seed(tested, _mean_client)} if tested else {})
+
+
+def _ensemble_rows(name: str, done: dict[str, list[Run]]) -> dict[str, dict[int, float]]:
+    """One row where all runs of a seed agree, else one for every row of the server's."""
+    reported = {label: [run for run in runs if name in _reported(run)] for label, runs in done.items()}
+    own = {label: _by_seed(runs, _ensemble(name)) for label, runs in reported.items() if runs}
+    seen: dict[int, set[float]] = {}
+    for values in own.values():
+        for seed, value in values.items():
+            seen.setdefault(seed, set()).add(value)
+    if any(len(values) > 1 for values in seen.values()):
+        return {f"ensemble: {name} of {label}": values for label, values in own.items()}
+    return {f"ensemble: {name}": {seed: min(seen[seed]) for seed in sorted(seen)}}
 
 
 def _reported(run: Run) -> list[str]:
@@ -132,26 +164,27 @@ def _record(label: str, values: dict[int, float], difference: Estimate | None) -
     }
 
 
-def _troubles(runs: list[Run]) -> str:
-    told = [f"{run.status} {run.seed}" for run in sorted(runs, key=lambda run: run.seed) if run.status != "done"]
-    return ", ".join(told)
+def _not_done(runs: list[Run]) -> str:
+    ordered = sorted(runs, key=lambda run: run.seed)
+    return ", ".join(f"{run.status} {run.seed}" for run in ordered if run.status != "done")
 
 
 def _reasons(runs: list[Run]) -> list[str]:
-    """Why runs failed, each reason once."""
-    return [f"Failed: {error}." for error in dict.fromkeys(run.error for run in runs if run.error)]
+    """Why runs failed, each reason once, without its full stop."""
+    errors = dict.fromkeys(run.error.rstrip(".") for run in runs if run.status == "failed" and run.error)
+    return [f"Failed: {error}." for error in errors]
 
 
 def describe(run: Run) -> str:
     """Data, partition, architectures and budget of a group of runs in one line."""
-    hidden = ("name", "min_samples", "retries")
-    partition = {key: value for key, value in run.setting("partition").items() if key not in hidden}
-    told = ", ".join(f"{key}={value}" for key, value in partition.items())
+    hidden = ("name", "min_samples", "retries", "_target_", "_partial_")
+    partition = {key: value for key, value in run.setting("partition", {}).items() if key not in hidden}
+    values = ", ".join(f"{key}={value}" for key, value in partition.items())
     models = "+".join(dict.fromkeys(run.models["clients"]))
     server = "" if {run.models["server"]} == set(run.models["clients"]) else f", server {run.models['server']}"
     taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
     return (
-        f"{run.data}, {run.partition}({told}){taken}, {models}{server}, budget {run.budget} "
+        f"{run.data}, {run.partition}({values}){taken}, {models}{server}, budget {run.budget} "
         f"({run.setting('clients.epochs')} local epochs, {run.setting('distill.rounds')} rounds of "
         f"{run.setting('distill.generator_steps')} generator steps)"
     )

@@ -2,23 +2,27 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.record import TRACE
+from oneshot_fl.reporting.tables.differences import Settings, at, flat, needs, told
 
-Status = Literal["done", "failed", "unfinished"]
+Status = Literal["done", "failed", "interrupted", "unfinished"]
+"""An unfinished run is still on, or was killed."""
+STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 
-SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "classes_per_client": "classes"}
-SPREADS |= {"lognormal": "sigma", "leave_one_domain_out": "held_out"}
+SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "dirichlet_equal_chunks": "alpha"}
+SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_domain_out": "held_out"}
 """The setting by which tables name a partition."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what it compares under which settings (`reporting.facts`) and, where it is done, its summary."""
+    """One run: what it compares under which settings (`reporting.record`) and, where it is done, its summary."""
 
     method: str
     changed: dict[str, Any]
@@ -27,24 +31,34 @@ class Run:
     study: str
     seed: int
     models: dict[str, Any]
-    settings: dict[str, Any]
+    settings: Settings
     status: Status
     summary: dict[str, Any] | None = None
     error: str = ""
+    folder: Path | None = None
+    overrides: tuple[str, ...] = ()
+    complete: bool = False
+    """Whether `settings` is the whole configuration; records of earlier versions hold some groups of it."""
+    studies: frozenset[str] = frozenset()
+    """Of other runs with the same settings and seed, which this one stands for."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key of the settings, `distill.rounds`."""
-        node: Any = self.settings
-        for part in key.split("."):
-            if not isinstance(node, dict) or part not in node:
-                return default
-            node = node[part]
-        return node
+        return at(self.settings, key, default)
+
+    def belongs_to(self, study: str) -> bool:
+        """Whether it is a run of that study, itself or through one that it stands for."""
+        return study == self.study or study in self.studies
+
+    @cached_property
+    def flat(self) -> Settings:
+        """The settings by dotted keys."""
+        return flat(self.settings)
 
     @property
     def partition(self) -> str:
         """The partition's name."""
-        return self.setting("partition.name")
+        return str(self.setting("partition.name"))
 
     @property
     def spread(self) -> str:
@@ -57,45 +71,114 @@ class Run:
         """Whether part of the training set was taken away from all clients."""
         return self.setting("proxy.name") == "holdout"
 
-    @property
+    @cached_property
     def proxy(self) -> str:
         """The proxy images that the method distils on, `noise 2500`; empty where it uses none."""
-        if "ProxySource" not in str(self.setting("method.source._target_")):
+        if "proxy" not in needs(self.setting("method.source")):
             return ""
-        told = (self.setting(f"proxy.{key}") for key in ("name", "data", "fraction", "samples"))
-        return " ".join(str(value) for value in told if value is not None)
+        named = (self.setting(f"proxy.{key}") for key in ("name", "data", "fraction", "samples"))
+        return " ".join(str(value) for value in named if value is not None)
 
     @property
     def label(self) -> str:
         """The method with what was changed in it, and its proxy images where they are what it distils on."""
-        told = [_short(key, value) for key, value in self.changed.items()]
+        words = [told(key, value) for key, value in self.changed.items()]
         if self.proxy:
-            told.append(f"proxy={self.proxy}")
-        return f"{self.method} ({', '.join(told)})" if told else self.method
+            words.append(f"proxy={self.proxy}")
+        return f"{self.method} ({', '.join(words)})" if words else self.method
+
+    @cached_property
+    def shared(self) -> Settings:
+        """What must agree before methods are compared: all but the method and the images that only it uses."""
+        own = ("method",) if self.holds_out else ("method", "proxy")
+        return {key: value for key, value in self.settings.items() if key not in own}
+
+    @cached_property
+    def own(self) -> Settings:
+        """The method's settings, and those of its proxy images where it has some."""
+        used = ("method", "proxy") if self.proxy else ("method",)
+        return {key: self.settings[key] for key in used if key in self.settings}
 
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
-    """Every run below folders and in files of `collect`, oldest first; of two alike (setting and seed) the newer.
+    """Every run below folders and in files of `collect`, oldest first.
+
+    Of two alike (settings and seed) a done one counts, else the newer.
 
     Raises:
         OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
-    runs = {_identity(run): run for path in paths for run in _read_all(path)}
-    return list(runs.values())
+    runs: dict[str, Run] = {}
+    for run in same_data_alike([run for path in paths for run in _read_all(path)]):
+        key = _identity(run)
+        older = runs.get(key, run)
+        kept = older if older.status == "done" and run.status != "done" else run
+        runs[key] = replace(kept, studies=older.studies | {older.study, run.study})
+    done = {run.overrides for run in runs.values() if run.status == "done"}
+    return [run for run in runs.values() if run.settings or not run.overrides or run.overrides not in done]
+
+
+def _identity(run: Run) -> str:
+    """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
+    place = None if run.settings else str(run.folder)
+    return json.dumps([run.data, run.method, run.seed, run.models, run.shared, run.own, place], sort_keys=True)
+
+
+def same_data_alike(runs: list[Run]) -> list[Run]:
+    """The same runs with one `data.root` for all folders that held the same data.
+
+    Where one name stood for other data at another time, `data.version` counts. A run that never got to its data had
+    those that its settings name, as far as another run tells.
+    """
+    newest = {_data_settings(run): content for run in runs if (content := _content(run))}
+    roots: dict[str, str] = {}
+    for run in runs:
+        roots.setdefault(_content(run), run.setting("data.root"))
+    versions: dict[str, list[str]] = {}
+    alike = []
+    for run in runs:
+        content = _content(run) or newest.get(_data_settings(run), "")
+        root = roots[content] if content else run.setting("data.root")
+        placed = _with_data(run, {} if root is None else {"root": root})
+        seen = versions.setdefault(_data_settings(placed), [])
+        seen += [content] if content and content not in seen else []
+        alike.append(_with_data(placed, {"version": seen.index(content) + 1} if content in seen[1:] else {}))
+    return alike
+
+
+def _content(run: Run) -> str:
+    """A fingerprint of the data; earlier versions told it together with the settings that all methods share."""
+    summary = run.summary or {}
+    return str(summary.get("data_sha256") or summary.get("protocol") or "")
+
+
+def _data_settings(run: Run) -> str:
+    known = run.settings.get("data") if run.complete else [run.shared, run.models]
+    return json.dumps([run.data, known], sort_keys=True)
+
+
+def _with_data(run: Run, more: Settings) -> Run:
+    if not more:
+        return run
+    return replace(run, settings={**run.settings, "data": {**run.settings.get("data", {}), **more}})
 
 
 def _read_all(path: Path) -> list[Run]:
     if path.is_file():
         lines = path.read_text().splitlines()
-        return [_read(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
-    places = {found.parent for name in ("summary.json", TRACE) for found in path.rglob(name)}
+        return [_read(line, f"{path}, line {number}", None) for number, line in enumerate(lines, 1)]
+    places = [found for name in ("summary.json", TRACE) for found in path.rglob(name)]
     if not places:
         raise OneshotError(f"{path}: no summary.json in or below it; give the folder of a run or of a sweep")
-    return [_read_folder(place) for place in sorted(places, key=_age)]
+    return [_read(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def collect(runs: Iterable[Run], file: Path) -> None:
-    """One file with a line a finished run: its summary, of the rounds only the accuracies."""
+    """One file with a line for every finished run: its summary, of the rounds only the accuracies."""
     summaries = [run.summary for run in runs if run.summary]
     slim = [{**each, "rounds": [_accuracy_only(row) for row in each["rounds"]]} for each in summaries]
     file.write_text("".join(f"{json.dumps(each)}\n" for each in slim))
@@ -105,36 +188,28 @@ def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:
     return {"round": row["round"], "accuracy": row["accuracy"]}
 
 
-def _age(folder: Path) -> float:
-    return max(path.stat().st_mtime for name in ("summary.json", TRACE) if (path := folder / name).exists())
+UNKNOWN = "?"
+FACTS: dict[str, Any] = {
+    **dict.fromkeys(("method", "data", "budget", "study"), UNKNOWN),
+    "changed": {},
+    "seed": 0,
+    "models": {},
+    "settings": {},
+}
+"""What tells runs apart, and what stands for it where a run failed before it was known."""
 
 
-def _short(key: str, value: Any) -> str:
-    """A changed key; a part is told by the name of its class."""
-    return f"{key.removesuffix('._target_')}={str(value).rsplit('.', 1)[-1] if key.endswith('_target_') else value}"
-
-
-FACTS = ("method", "changed", "data", "budget", "study", "seed", "models", "settings")
-
-
-def _read_folder(folder: Path) -> Run:
-    path = next(path for name in ("summary.json", TRACE) if (path := folder / name).exists())
-    return _read(path.read_text(), str(path))
-
-
-def _read(text: str, place: str) -> Run:
-    """A run from its summary, or from the trace of one that has none."""
+def _read(text: str, place: str, folder: Path | None) -> Run:
+    """A run from its summary, or from the trace of one that may have none."""
     try:
-        told = json.loads(text)
-        facts = {name: told[name] for name in FACTS}
-    except (ValueError, KeyError, TypeError) as error:
+        record = json.loads(text)
+        status = STATUSES.get(record.get("status"))
+        facts = {name: record.get(name) or unknown if status else record[name] for name, unknown in FACTS.items()}
+        overrides = tuple(record.get("overrides") or ())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OneshotError(f"{place}: not what this version writes ({error!r}); run it again") from error
-    if "server" in told:
-        return Run(**facts, status="done", summary=told)
-    status: Status = "failed" if told.get("status") == "failed" else "unfinished"
-    return Run(**facts, status=status, error=told.get("error", ""))
-
-
-def _identity(run: Run) -> str:
-    """Everything that is set, the seed included: a second run of it replaces the first."""
-    return json.dumps([run.data, run.method, run.seed, run.models, run.settings], sort_keys=True)
+    known = {**facts, "folder": folder, "overrides": overrides, "complete": "overrides" in record}
+    if "server" in record:
+        return Run(**known, status="done", summary=record)
+    reason = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
+    return Run(**known, status=status or "unfinished", error=reason)

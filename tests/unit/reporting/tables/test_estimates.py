@@ -10,12 +10,25 @@ def test_mean_spread_and_students_interval():
     assert (value.mean, value.n, value.std) == (pytest.approx(0.2), 3, pytest.approx(0.1))
     assert value.half_width == pytest.approx(0.24841, abs=1e-5)
     assert percent(value) == "20.00 ± 10.00"
-    assert interval(value) == "[-4.84, 44.84]"
+    assert interval(value) == "[0.00, 44.84]"  # ends where accuracies do
+    assert interval(value, signed=True) == "[-4.84, +44.84]"
+    assert interval(estimate([0.7, 0.8, 0.9])) == "[55.16, 100.00]"
 
 
 def test_one_seed_has_no_spread_and_no_interval():
     assert percent(estimate([0.125]), signed=True) == "+12.50"
     assert interval(estimate([0.125])) == ""
+
+
+def test_two_seeds_have_a_spread_but_no_interval():
+    value = estimate([0.6, 0.7])
+    assert percent(value) == "65.00 ± 7.07"
+    assert value.half_width is None
+    assert interval(value) == ""
+
+
+def test_a_difference_ends_at_a_hundred_points():
+    assert interval(estimate([-0.9, 0.0, 0.9]), signed=True) == "[-100.00, +100.00]"
 
 
 def test_paired_differences_are_over_shared_seeds():

@@ -12,7 +12,7 @@ def test_a_line_a_method_with_the_mean_over_seeds(make_run):
         _with(make_run(method="dense", seed=1), [0.4, 0.8]),
         _with(make_run(0.3, method="fedavg"), []),
     ]
-    (axes,) = accuracy_against_rounds(runs).axes
+    (axes,) = accuracy_against_rounds(runs, "digits").axes
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["dense"].get_ydata().round(6).tolist() == [0.3, 0.6]
     assert set(lines["fedavg"].get_ydata()) == {0.3}

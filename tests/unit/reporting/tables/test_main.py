@@ -1,3 +1,8 @@
+import csv
+import io
+import json
+from pathlib import Path
+
 import pytest
 
 from oneshot_fl.pipeline import run as run_pipeline
@@ -31,6 +36,32 @@ def test_a_papers_table_by_name(sweep, capsys):
     out = capsys.readouterr().out
     assert out.startswith("**FedHydra, Table 1 (")
     assert "| svhn | 0.5 | paper | 65.50 |" in out
+
+
+def test_runs_without_a_result_are_counted_and_listed_with_their_commands(sweep, capsys):
+    trace = {"status": "failed", "error": "logger=null: wrong", "overrides": ["logger=null", "seed=1"]}
+    (sweep / "run.json").write_text(json.dumps(trace))
+    main([str(sweep)])
+    assert capsys.readouterr().err == "oneshot_fl: 1 of 3 runs without a result; --failed lists them\n"
+    main([str(sweep), "--failed", "--format", "markdown"])
+    out = capsys.readouterr().out
+    assert f"| not known | failed | logger=null: wrong | {sweep} | python -m oneshot_fl logger=null seed=1 |" in out
+    assert "fedavg" not in out
+
+
+RESULTS = sorted((Path(__file__).parents[4] / "docs" / "results").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
+def test_every_published_result_is_read_and_stands_in_a_table(file, capsys):
+    main([str(file), "--format", "csv"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    ours = [row for row in rows if row["row"] and not row["row"].startswith(("ensemble", "clients"))]
+    assert sum(int(row["n"]) for row in ours) == len(file.read_text().splitlines())
+
+
+def test_the_published_results_are_found():
+    assert len(RESULTS) >= 6
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 import pytest
 
-from oneshot_fl.reporting.tables.own import by_protocol, describe, protocol_sheet
+from oneshot_fl.reporting.tables.own import comparable, describe, own_sheets
+from oneshot_fl.reporting.tables.runs import same_data_alike
 
 
 def _sheet(runs, **options):
-    (group,) = by_protocol(runs)
-    return protocol_sheet(group, **{"which": "last", "against": "fedavg"} | options)
+    (sheet,) = own_sheets(runs, **{"which": "last", "against": "fedavg"} | options)
+    return sheet
 
 
 def _rows(sheet):
@@ -58,13 +59,13 @@ def test_failed_and_unfinished_seeds_are_told(make_run):
     ],
 )
 def test_protocols_are_never_mixed(make_run, other):
-    assert len(by_protocol([make_run(), make_run(**other)])) == 2
+    assert len(comparable([make_run(), make_run(**other)])) == 2
 
 
 def test_other_content_under_the_same_name_is_another_protocol(make_run):
     first, second = make_run(), make_run(seed=1)
     second.summary["protocol"] = "other"
-    assert len(by_protocol([first, second])) == 2
+    assert len(comparable(same_data_alike([first, second]))) == 2
 
 
 def test_what_was_changed_in_a_method_names_its_row(make_run):
@@ -88,3 +89,37 @@ def test_a_group_is_described_by_what_it_shares(make_run):
         "mnist, dirichlet(clients=5, alpha=0.1), 20% held out, cnn2+lenet5, server vgg9, budget paper "
         "(200 local epochs, 200 rounds of 30 generator steps)"
     )
+
+
+def test_groups_that_would_be_called_alike_say_in_what_they_differ(make_run):
+    runs = [make_run(settings={"data": {"root": root}}) for root in ("east", "west")]
+    runs.append(make_run(settings={"data": {"root": "east"}, "partition": {"alpha": 0.5}}))
+    titles = [sheet.title for sheet in own_sheets(runs, which="last", against="fedavg")]
+    assert [title.endswith("; data.root=east") for title in titles] == [True, False, False]
+    assert titles[1].endswith("; data.root=west")
+    assert "data.root" not in titles[2]  # nothing else is called like it
+
+
+def test_a_method_of_the_same_name_with_other_settings_is_another_row(make_run):
+    runs = [make_run(accuracy, settings={"method": {"mine": number}}) for number, accuracy in ((1, 0.2), (2, 0.4))]
+    rows = _rows(_sheet(runs))
+    assert rows["fedhydra method.mine=1"]["server, last round"] == "20.00"
+    assert rows["fedhydra method.mine=2"]["server, last round"] == "40.00"
+
+
+def test_an_ensemble_that_methods_learn_apart_has_a_row_for_each(make_run):
+    ensembles = [{"uniform": 0.5, "boosted": 0.6}, {"uniform": 0.5, "boosted": 0.7}]
+    steps = [{}, {"ensemble.step": 0.1}]
+    runs = [
+        make_run(method="co_boosting", rows=rows, changed=changed, settings={"method": {"ensemble": {"step": number}}})
+        for number, (rows, changed) in enumerate(zip(ensembles, steps, strict=True))
+    ]
+    rows = _rows(_sheet(runs))
+    assert rows["ensemble: uniform"]["server, last round"] == "50.00"
+    assert rows["ensemble: boosted of co_boosting"]["server, last round"] == "60.00"
+    assert rows["ensemble: boosted of co_boosting (ensemble.step=0.1)"]["server, last round"] == "70.00"
+
+
+def test_an_interrupted_seed_is_told(make_run):
+    rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1, status="interrupted")]))
+    assert rows["fedhydra"]["not done"] == "interrupted 1"

@@ -4,59 +4,156 @@ import os
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.record import facts, traced
 from oneshot_fl.reporting.tables.runs import collect, read_runs
-from tests.conftest import compose_config
+
+SETTINGS = {
+    "data": {"name": "image_folder", "root": "east", "size": 28},
+    "partition": {"name": "iid", "clients": 5},
+    "proxy": {"name": "noise", "samples": 100},
+    "method": {"name": "fedavg", "source": None},
+}
+RECORD = {
+    **{"method": "fedavg", "changed": {}, "data": "image_folder", "budget": "demo", "study": "fedavg", "seed": 0},
+    **{"models": {"clients": ["cnn2"] * 5, "server": "cnn2"}, "settings": SETTINGS, "overrides": []},
+}
+RESULT = {"server": {"accuracy_last": 0.5}, "data_sha256": "1", "rounds": []}
 
 
-def _summary(path, **changes):
-    path.mkdir(parents=True)
-    told = {**facts(compose_config("method=fedavg")), **changes, "server": {"accuracy_last": 0.5}}
-    (path / "summary.json").write_text(json.dumps(told))
-    return path / "summary.json"
+def _write(path, *, at=None, **changes):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**RECORD, **changes}))
+    if at is not None:
+        os.utime(path, (at, at))
+
+
+def _summary(folder, **changes):
+    _write(folder / "summary.json", **{**RESULT, **changes})
+
+
+def _data(**changes):
+    return {**SETTINGS, "data": {**SETTINGS["data"], **changes}}
 
 
 def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path):
-    old, new = _summary(tmp_path / "a"), _summary(tmp_path / "b" / "c", study="again")
-    _summary(tmp_path / "d", seed=1)
-    os.utime(old, (1, 1))
-    os.utime(new, (2, 2))
+    _summary(tmp_path / "a", at=1)
+    _summary(tmp_path / "b" / "c", study="again", at=2)
+    _summary(tmp_path / "d", seed=1, at=3)
     runs = read_runs([tmp_path])
     assert [(run.seed, run.study) for run in runs] == [(0, "again"), (1, "fedavg")]
     assert all(run.status == "done" for run in runs)
+    assert runs[0].belongs_to("fedavg")  # the run that it stands for
 
 
-def test_a_killed_and_a_failed_run_are_known_by_their_trace(tmp_path):
-    with pytest.raises(RuntimeError), traced(compose_config("method=dense"), tmp_path / "failed"):
-        raise RuntimeError("no\nmemory")
-    with traced(compose_config("method=ot"), tmp_path / "killed"):
-        (told,) = read_runs([tmp_path / "killed"])  # while it runs, and for ever if it is killed
-    assert (told.method, told.status) == ("ot", "unfinished")
-    (told,) = read_runs([tmp_path / "failed"])
-    assert (told.method, told.status, told.error, told.summary) == ("dense", "failed", "no memory", None)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        _data(size=30),
+        _data(root="west"),
+        {**SETTINGS, "a_group_of_tomorrow": {"on": True}},
+        {**SETTINGS, "partition": {"name": "iid", "clients": 5, "shuffled": False}},
+    ],
+)
+def test_runs_that_differ_in_anything_are_two(tmp_path, settings):
+    _summary(tmp_path / "a")
+    _summary(tmp_path / "b", settings=settings, data_sha256="2")
+    assert len(read_runs([tmp_path])) == 2
 
 
-def test_facts_tell_what_was_changed_in_the_method(tmp_path):
-    told = facts(compose_config("method=fedhydra", "method.objective.adv.weight=0.5", "generator.width=8"))
-    assert told["changed"] == {"objective.adv.weight": 0.5}
-    assert told["settings"]["generator"]["width"] == 8
-    assert facts(compose_config("method=co_boosting", "method.perturb=null"))["changed"]["perturb"] is None
+def test_images_that_a_method_does_not_use_make_no_other_run(tmp_path):
+    _summary(tmp_path / "a")
+    _summary(tmp_path / "b", settings={**SETTINGS, "proxy": {"name": "noise", "samples": 7}})
+    assert len(read_runs([tmp_path])) == 1
 
 
-def test_facts_name_no_place_on_the_machine():
-    text = json.dumps(facts(compose_config("data=mnist", "data.root=/some/where", "store=/else/where")))
-    assert "/some" not in text
-    assert "/else" not in text
+def test_the_same_data_in_two_places_are_the_same_run_and_other_data_in_one_place_are_not(tmp_path):
+    _summary(tmp_path / "a", at=1)
+    _summary(tmp_path / "b", settings=_data(root="west"), at=2)
+    (run,) = read_runs([tmp_path])
+    assert run.setting("data.root") == "east"
+    _summary(tmp_path / "c", data_sha256="2", at=3)
+    first, second = read_runs([tmp_path])
+    assert (first.setting("data.version"), second.setting("data.version")) == (None, 2)
+
+
+def test_a_run_that_never_got_to_its_data_has_those_of_its_place(tmp_path):
+    _summary(tmp_path / "a", at=1)
+    _summary(tmp_path / "b", seed=1, settings=_data(root="west"), at=2)
+    _write(tmp_path / "c" / "run.json", seed=2, settings=_data(root="west"), status="failed", error="no memory")
+    assert {json.dumps(run.shared, sort_keys=True) for run in read_runs([tmp_path])} == {
+        json.dumps({key: SETTINGS[key] for key in sorted(SETTINGS) if key not in ("method", "proxy")}, sort_keys=True)
+    }
+
+
+def test_a_finished_run_counts_before_a_newer_one_that_is_not(tmp_path):
+    _summary(tmp_path / "a", at=1)
+    for number, status in enumerate(("running", "failed", "interrupted")):
+        _write(tmp_path / str(number) / "run.json", status=status, at=2)
+    _write(tmp_path / "a" / "run.json", status="running", at=3)  # run again in the same folder
+    (run,) = read_runs([tmp_path])
+    assert run.status == "done"
+
+
+def test_a_failed_run_in_the_folder_of_a_finished_one_is_not_hidden_by_it(tmp_path):
+    _summary(tmp_path, at=1)
+    _write(tmp_path / "run.json", method="dense", status="failed", error="no memory", at=2)
+    assert [(run.method, run.status) for run in read_runs([tmp_path])] == [("fedavg", "done"), ("dense", "failed")]
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "error"),
+    [
+        ({"status": "running"}, "unfinished", ""),
+        ({"status": "interrupted"}, "interrupted", ""),
+        ({"status": "failed", "error": "no memory"}, "failed", "no memory"),
+        ({"status": "done"}, "unfinished", "its summary is missing"),
+    ],
+)
+def test_a_run_without_a_summary_is_known_by_its_trace(tmp_path, told, status, error):
+    _write(tmp_path / "run.json", **told, overrides=["method=fedavg"])
+    (run,) = read_runs([tmp_path])
+    assert (run.method, run.status, run.error, run.summary) == ("fedavg", status, error, None)
+    assert (run.folder, run.overrides) == (tmp_path, ("method=fedavg",))
+
+
+def test_runs_that_failed_before_they_were_known_are_each_read(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        trace = {"status": "failed", "error": "logger=null: wrong", "overrides": ["logger=null"]}
+        (tmp_path / name / "run.json").write_text(json.dumps(trace))
+    assert [(run.status, run.error, run.settings) for run in read_runs([tmp_path])] == [
+        ("failed", "logger=null: wrong", {})
+    ] * 2
+
+
+def test_a_run_that_failed_before_it_was_known_is_replaced_by_one_of_the_same_command(tmp_path):
+    for number, (status, overrides) in enumerate([("failed", ["data=mnist"]), ("failed", ["data=svhn"])]):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "run.json").write_text(json.dumps({"status": status, "overrides": overrides}))
+    _summary(tmp_path / "again", overrides=["data=mnist"])
+    assert [(run.status, run.overrides) for run in read_runs([tmp_path])] == [
+        ("failed", ("data=svhn",)),
+        ("done", ("data=mnist",)),
+    ]
+
+
+def test_a_result_of_another_study_that_a_run_took_over_counts_for_both(tmp_path):
+    _summary(tmp_path, study="fedhydra/table1", at=1)
+    _write(tmp_path / "run.json", study="fedhydra/table4", status="done", at=2)
+    (run,) = read_runs([tmp_path])
+    assert run.status == "done"
+    assert run.belongs_to("fedhydra/table1")
+    assert run.belongs_to("fedhydra/table4")
 
 
 def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
     rounds = [{"round": 1, "accuracy": 0.25, "student": {"kl": 0.1}}]
-    _summary(tmp_path / "a", rounds=rounds)
-    _summary(tmp_path / "b", seed=1, rounds=[])
+    _summary(tmp_path / "a", rounds=rounds, at=1)
+    _summary(tmp_path / "b", seed=1, at=2)
     collect(read_runs([tmp_path]), tmp_path / "all.jsonl")
     runs = read_runs([tmp_path / "all.jsonl"])
     assert [run.seed for run in runs] == [0, 1]
     assert runs[0].summary["rounds"] == [{"round": 1, "accuracy": 0.25}]
+    assert runs[0].complete
     (tmp_path / "all.jsonl").write_text("{}\n")
     with pytest.raises(OneshotError, match=r"all.jsonl, line 1: not what this version writes"):
         read_runs([tmp_path / "all.jsonl"])

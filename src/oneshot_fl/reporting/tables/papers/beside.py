@@ -1,45 +1,33 @@
-"""Our runs beside a paper's table, in its shape: methods across, settings down, three lines a setting.
+"""Our runs beside a paper's table, in its shape: methods across, settings down, three lines for every setting.
 
-Runs under different protocols never share a sheet. Where a paper sets part of its protocol by method or data set
-(FedMHO: clients, rounds, rates), that part is compared method by method, and the others' settings do not matter.
+A run stands in the table of its study, and in others only where it is their protocol. Runs that differ in what methods
+must share never share a sheet, and the paper's own protocol comes first.
 """
 
-import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
-from oneshot_fl.reporting.tables.format import Sheet, percent
+from oneshot_fl.reporting.tables.format import Sheet, interval, percent
+from oneshot_fl.reporting.tables.papers.matching import deviations, fits
+from oneshot_fl.reporting.tables.papers.parts import Found, Part, split
 from oneshot_fl.reporting.tables.papers.published import (
+    AVERAGE,
+    FLOPS,
     OF_ANY_RUN,
-    TITLES,
+    PAPERS,
     Published,
     compares_models,
-    deviations,
-    fits,
     measured,
     of_study,
-    own_deviations,
     published,
 )
-from oneshot_fl.reporting.tables.papers.stated import BY_METHOD
 from oneshot_fl.reporting.tables.runs import Run
 
 AXES = ("metric", "data", "partition", "partition_value", "clients", "rounds", "model", "variant")
 """What the rows of a table may differ in; those in which they do are shown."""
 HEADINGS = {"partition_value": "split", "rounds": "round"}
-Found = dict[Published, list[Run]]
-"""Runs by the number that they stand beside."""
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """Runs that may share a column: all that is set outside the table's axes, and not by method, agrees."""
-
-    deviations: tuple[str, ...]
-    """From the paper's protocol; none if it is the paper's."""
-    conditions: str
 
 
 @dataclass(frozen=True)
@@ -49,6 +37,7 @@ class Cell:
     printed: Published
     runs: list[Run]
     ours: Estimate | None
+    """As fractions; of MFLOPs a hundredth, so that both are printed alike."""
 
     @property
     def delta(self) -> float | None:
@@ -58,105 +47,88 @@ class Cell:
     @property
     def status(self) -> str:
         """Nothing if all its runs are done."""
+        if self.printed.asked is None:
+            return "–"  # no setting of ours is this one
         if not self.runs:
             return "missing"
-        troubles = [run.status for run in self.runs if run.status != "done"]
-        return ", ".join(f"{troubles.count(status)} {status}" for status in dict.fromkeys(troubles))
+        others = [run.status for run in self.runs if run.status != "done"]
+        return ", ".join(f"{others.count(status)} {status}" for status in dict.fromkeys(others))
 
 
 def paper_sheets(runs: list[Run], *, which: str, studies: Sequence[str] = ()) -> list[Sheet]:
-    """A sheet for every protocol of every table that the runs belong to, or of the `studies` that are asked for.
+    """The sheets of every table that the runs belong to, or of the `studies` that are asked for.
 
     A run whose `study` is a table belongs to that one, which is shown whole; any other belongs to the first table of
     each paper that prints its setting, the kind of partition included, of which only the settings with runs are shown.
     """
-    named = list(studies) or [study for study in dict.fromkeys(run.study for run in runs) if of_study(study)]
-    sheets = [sheet for study in named for sheet in _table(of_study(study), runs, which=which, whole=True)]
-    if studies:
-        return sheets
-    others = [run for run in runs if run.study not in named]
-    return sheets + [sheet for cells in _first_tables(others) for sheet in _table(cells, others, which=which)]
-
-
-def _first_tables(runs: list[Run]) -> Iterable[list[Published]]:
-    """For each paper the tables that first print some run's setting, without variants of the method."""
-    for paper in TITLES:
-        own = (cell for cell in published() if cell.paper == paper and cell.method not in OF_ANY_RUN)
-        cells = [cell for cell in own if not cell.knobs]
-        firsts = [next((cell for cell in cells if _claims(cell, run)), None) for run in runs]
-        yield from (of_study(study) for study in dict.fromkeys(cell.study for cell in firsts if cell))
-
-
-def _claims(cell: Published, run: Run) -> bool:
-    return cell.partition == run.partition and fits(cell, run, by_model=False)
-
-
-def _table(cells: list[Published], runs: list[Run], *, which: str, whole: bool = False) -> list[Sheet]:
-    by_model = compares_models(cells)
-    groups: dict[Protocol, list[tuple[Published, Run]]] = {}
-    for cell in cells:
-        for run in runs:
-            if fits(cell, run, by_model=by_model):
-                protocol = Protocol(deviations(cell, run), _conditions(cell.paper, run))
-                groups.setdefault(protocol, []).append((cell, run))
-    if whole and not groups:
-        groups[Protocol((), "")] = []
-    return [
-        _sheet(_shown(cells, found, by_model, whole), found, protocol, by_model=by_model, which=which)
-        for protocol, pairs in groups.items()
-        for found in _parts(pairs)
+    owned = list(dict.fromkeys(study for run in runs for study in (run.study, *sorted(run.studies)) if of_study(study)))
+    shown = list(studies) or [*owned, *(study for study in _first_tables(runs) if study not in owned)]
+    sheets = [
+        (of_study(study)[0].paper, sheet)
+        for study in shown
+        for sheet in _table(study, runs, which=which, whole=study in (*studies, *owned))
     ]
+    first = {paper: sheet for paper, sheet in reversed(sheets)}
+    return [_with_note(sheet, PAPERS[paper].note) if sheet is first[paper] else sheet for paper, sheet in sheets]
 
 
-def _parts(pairs: list[tuple[Published, Run]]) -> list[Found]:
-    """Split so that the runs of one method on one data set deviate alike from what is stated of them, if at all.
-
-    The first part has those that do not deviate.
-    """
-    ways: dict[tuple[str, str], dict[tuple[str, ...], Found]] = {}
-    for cell, run in pairs:
-        own = ways.setdefault((cell.method, cell.data), {})
-        own.setdefault(own_deviations(cell, run), {}).setdefault(cell, []).append(run)
-    parts: list[Found] = [{} for _ in range(max(map(len, ways.values()), default=1))]
-    for own in ways.values():
-        for part, way in zip(parts, sorted(own, key=bool), strict=False):
-            part.update(own[way])
-    return parts
+def _with_note(sheet: Sheet, note: str) -> Sheet:
+    return replace(sheet, notes=[*sheet.notes, note])
 
 
-def _conditions(paper: str, run: Run) -> str:
-    """All settings outside any table's axes, without those that the paper sets by method or data set."""
-    settings = {key: run.setting(key) for key in ("generator", "clients", "stratify", "distill", "trainer")}
-    shared = _without(settings, BY_METHOD.get(paper, frozenset()))
-    axes = ("alpha", "classes", "sigma", "held_out", "clients")
-    partition = {key: value for key, value in run.setting("partition").items() if key not in axes}
-    return json.dumps([run.budget, shared, partition], sort_keys=True)
+def _of_no_table(run: Run) -> bool:
+    return not any(of_study(study) for study in (run.study, *run.studies))
 
 
-def _without(node: dict[str, Any], keys: Collection[str], prefix: str = "") -> dict[str, Any]:
-    """Nested settings without those of some dotted keys."""
-    return {
-        key: _without(value, keys, f"{prefix}{key}.") if isinstance(value, dict) else value
-        for key, value in node.items()
-        if f"{prefix}{key}" not in keys
-    }
+def _first_tables(runs: list[Run]) -> list[str]:
+    """For each paper the tables that first print some run's setting, its own protocol before others."""
+    found = []
+    for paper in PAPERS:
+        printed = [cell for cell in published() if cell.paper == paper and _is_plain(cell)]
+        for run in filter(_of_no_table, runs):
+            claimed = [cell for cell in printed if run.partition in cell.partitions and fits(cell, run, by_model=False)]
+            own = (cell for cell in claimed if not deviations(cell, run))
+            found += [cell.study for cell in [next(own, *claimed[:1])] if cell] if claimed else []
+    return list(dict.fromkeys(found))
 
 
-def _shown(cells: list[Published], found: Found, by_model: bool, whole: bool) -> list[Published]:
+def _is_plain(cell: Published) -> bool:
+    """Whether a number is of a server, without a variant of its method."""
+    return cell.method not in OF_ANY_RUN and not cell.shown_variant and cell.metric != FLOPS
+
+
+def _table(study: str, runs: list[Run], *, which: str, whole: bool) -> list[Sheet]:
+    cells = of_study(study)
+    by_model = compares_models(cells)
+    pairs = [
+        (cell, run)
+        for cell in cells
+        for run in runs
+        if fits(cell, run, by_model=by_model) and _stands_in(study, cell, run)
+    ]
+    parts = split(pairs) or ([Part({}, (), ())] if whole else [])
+    return [_sheet(_shown(cells, part.found, by_model, whole), part, by_model=by_model, which=which) for part in parts]
+
+
+def _stands_in(study: str, cell: Published, run: Run) -> bool:
+    return run.belongs_to(study) or _of_no_table(run) or not deviations(cell, run)
+
+
+def _shown(cells: Sequence[Published], found: Found, by_model: bool, whole: bool) -> list[Published]:
     settings = {_setting(cell, by_model) for cell in found}
     return [cell for cell in cells if whole or _setting(cell, by_model) in settings]
 
 
 def _setting(cell: Published, by_model: bool) -> tuple[str, ...]:
-    shown = {axis: getattr(cell, axis) for axis in AXES} | {"variant": cell.knobs}
+    shown = {axis: getattr(cell, axis) for axis in AXES} | {"variant": cell.shown_variant}
     return tuple(value if axis != "model" or by_model else "" for axis, value in shown.items())
 
 
-def _sheet(cells: list[Published], found: Found, protocol: Protocol, *, by_model: bool, which: str) -> Sheet:
-    columns = _columns(cells, found)
+def _sheet(cells: list[Published], part: Part, *, by_model: bool, which: str) -> Sheet:
+    columns = _columns(cells, part.found)
     settings = list(dict.fromkeys(_setting(cell, by_model) for cell in cells))
     grid = {
-        (_setting(cell, by_model), column): _cell(cell, column, found.get(cell, []), which)
+        (_setting(cell, by_model), column): _cell(cell, column, part.found.get(cell, []), which)
         for cell in cells
         for column in columns
         if column.split(" ")[0] == cell.method
@@ -168,9 +140,8 @@ def _sheet(cells: list[Published], found: Found, protocol: Protocol, *, by_model
         for setting in settings
         for line, (name, texts) in enumerate(_lines([grid.get((setting, column)) for column in columns]))
     ]
-    records = [_record(cell, protocol) for cell in grid.values()]
-    notes = _notes(grid.values(), [*protocol.deviations, *_by_method(found)])
-    return Sheet(_title(cells[0], settings[0], varying), header, rows, notes, records)
+    records = [_record(cell) for cell in grid.values()]
+    return Sheet(_title(cells[0], settings[0], varying), header, rows, _notes(list(grid.values()), part), records)
 
 
 def _columns(cells: list[Published], found: Found) -> list[str]:
@@ -185,8 +156,22 @@ def _columns(cells: list[Published], found: Found) -> list[str]:
 def _cell(printed: Published, column: str, runs: list[Run], which: str) -> Cell:
     proxy = column.removeprefix(printed.method).strip(" ()")
     own = [run for run in runs if not proxy or run.proxy == proxy]
-    by_seed = {run.seed: value for run in own if (value := measured(printed, run, which=which)) is not None}
-    return Cell(printed, own, estimate(list(by_seed.values())) if by_seed else None)
+    values = _averages(printed, own, which) if printed.partition_value == AVERAGE else _by_seed(printed, own, which)
+    return Cell(printed, own, estimate(list(values.values())) if values else None)
+
+
+def _by_seed(printed: Published, runs: Iterable[Run], which: str) -> dict[int, float]:
+    unit = 100 if printed.metric == FLOPS else 1
+    found = {run.seed: measured(printed, run, which=which) for run in runs}
+    return {seed: value / unit for seed, value in found.items() if value is not None}
+
+
+def _averages(printed: Published, runs: list[Run], which: str) -> dict[int, float]:
+    """The mean over all splits of the table, of the seeds that have all of them."""
+    splits = {cell.partition_value for cell in of_study(printed.study)} - {AVERAGE}
+    each = [_by_seed(printed, (run for run in runs if run.spread == split), which) for split in sorted(splits)]
+    complete = set.intersection(*(set(values) for values in each))
+    return {seed: sum(values[seed] for values in each) / len(each) for seed in sorted(complete)}
 
 
 def _lines(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
@@ -206,62 +191,50 @@ def _printed(cell: Cell) -> str:
 def _ours(cell: Cell) -> str:
     if cell.ours is None:
         return cell.status
-    interval = "" if cell.ours.half_width is None else f", ±{100 * cell.ours.half_width:.2f}"
-    return f"{percent(cell.ours)} ({cell.ours.n}{interval})" + (f" {cell.status}" if cell.status else "")
+    if cell.printed.metric == FLOPS:
+        return f"{100 * cell.ours.mean:.2f}"
+    limits = interval(cell.ours)
+    return f"{percent(cell.ours)} ({cell.ours.n}{limits and f', {limits}'})" + (cell.status and f" {cell.status}")
 
 
 def _title(cell: Published, setting: tuple[str, ...], varying: list[int]) -> str:
     fixed = {
         axis: value for position, (axis, value) in enumerate(zip(AXES, setting, strict=True)) if position not in varying
     }
-    told = [
-        "ensemble" if fixed.get("metric", "").startswith("ensemble") else "",
+    words = [
+        {"ensemble_accuracy_percent": "ensemble", FLOPS: "MFLOPs"}.get(fixed.get("metric", ""), ""),
         fixed.get("data", ""),
-        " ".join(fixed[axis] for axis in ("partition", "partition_value") if axis in fixed),
-        f"{fixed['clients']} clients" if "clients" in fixed else "",
+        " ".join(fixed[axis] for axis in ("partition", "partition_value") if fixed.get(axis)),
+        f"{fixed['clients']} clients" if fixed.get("clients") else "",
         *(fixed.get(axis, "") for axis in ("model", "variant")),
     ]
-    return f"{TITLES[cell.paper]}, Table {cell.table.removeprefix('T')} ({', '.join(filter(None, told))})"
+    return f"{PAPERS[cell.paper].title}, Table {cell.table.removeprefix('T')} ({', '.join(filter(None, words))})"
 
 
-def _by_method(found: Found) -> list[str]:
-    """Deviations that hold for some methods only, with their names, and with the data sets where it is not all."""
-    whose: dict[str, dict[str, list[str]]] = {}
-    data: dict[str, list[str]] = {}
-    for cell, runs in found.items():
-        _note(data, cell.method, cell.data)
-        for phrase in own_deviations(cell, runs[0]):
-            _note(whose.setdefault(phrase, {}), cell.method, cell.data)
-    told: dict[tuple[str, str], list[str]] = {}
-    for phrase, methods in whose.items():
-        for method, where in methods.items():
-            limited = "" if where == data[method] else f" on {', '.join(where)}"
-            told.setdefault((phrase, limited), []).append(method)
-    return [f"{', '.join(methods)}{limited}: {phrase}" for (phrase, limited), methods in told.items()]
+ACCURACIES = (
+    "Accuracy in percent; ours: mean ± standard deviation (seeds, 95% confidence interval from three seeds on); "
+    "delta: ours minus the paper's."
+)
+OPERATIONS = "Millions of multiply-adds of one image's forward pass; the paper calls them FLOPs."
 
 
-def _note(seen: dict[str, list[str]], key: str, value: str) -> None:
-    """Add a value behind a key once."""
-    if value not in seen.setdefault(key, []):
-        seen[key].append(value)
-
-
-def _notes(cells: Iterable[Cell], deviations: Sequence[str]) -> list[str]:
-    notes = [
-        "Accuracy in percent; ours: mean ± standard deviation (seeds, half the 95% confidence interval); "
-        "delta: ours minus the paper's."
+def _notes(cells: list[Cell], part: Part) -> list[str]:
+    printed = cells[0].printed
+    return [
+        OPERATIONS if printed.metric == FLOPS else ACCURACIES,
+        *([f"Not the paper's protocol: {'; '.join(part.told)}."] if part.told else []),
+        *([f"This sheet: {', '.join(part.distinct)}."] if part.distinct else []),
+        *(
+            ["?: the printed number or its setting is in doubt."]
+            if any(cell.printed.doubtful for cell in cells)
+            else []
+        ),
+        *([note] if (note := PAPERS[printed.paper].notes.get(printed.table)) else []),
     ]
-    if deviations:
-        notes.append(f"Not the paper's protocol: {'; '.join(deviations)}.")
-    if any(cell.printed.doubtful for cell in cells):
-        notes.append("?: the printed number or its setting is in doubt.")
-    return notes
 
 
-def _record(cell: Cell, protocol: Protocol) -> dict[str, Any]:
-    printed = cell.printed
-    ours = cell.ours
-    own = own_deviations(printed, cell.runs[0]) if cell.runs else ()
+def _record(cell: Cell) -> dict[str, Any]:
+    printed, ours = cell.printed, cell.ours
     return {
         **{name: getattr(printed, name) for name in ("paper", "method", *AXES)},
         "proxy": ",".join(sorted({run.proxy for run in cell.runs} - {""})),
@@ -274,5 +247,5 @@ def _record(cell: Cell, protocol: Protocol) -> dict[str, Any]:
         "ci95_half_width": ours and ours.half_width and 100 * ours.half_width,
         "delta": cell.delta,
         "status": cell.status or "done",
-        "other_protocol": "; ".join((*protocol.deviations, *own)),
+        "other_protocol": "; ".join(deviations(printed, cell.runs[0])) if cell.runs else "",
     }

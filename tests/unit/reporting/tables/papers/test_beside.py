@@ -1,3 +1,5 @@
+import pytest
+
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 
 
@@ -12,10 +14,17 @@ def test_ours_stand_below_the_papers_with_the_difference(make_run):
     assert _methods(sheet) == ["fedavg", "ot", "feddf", "dense", "co_boosting", "fedhydra"]
     paper, ours, delta = (row[1:] for row in sheet.rows)
     assert paper == ["25.96", "50.18", "31.52", "36.73", "44.76", "59.97"]
-    # 60 and 70: std 7.07, t(0.975, 1) = 12.706, half width 12.706 * 7.07 / sqrt(2) = 63.53
-    assert ours == ["30.00 (1)", *["missing"] * 4, "65.00 ± 7.07 (2, ±63.53)"]
+    assert ours == ["30.00 (1)", *["missing"] * 4, "65.00 ± 7.07 (2)"]  # no interval of two seeds
     assert delta == ["+4.04", "", "", "", "", "+5.03"]
     assert not any("Not the paper's protocol" in note for note in sheet.notes)
+
+
+def test_three_seeds_have_an_interval(make_run):
+    (sheet,) = paper_sheets(
+        [make_run(accuracy, seed=seed) for seed, accuracy in enumerate((0.6, 0.7, 0.8))], which="last"
+    )
+    # std 10, t(0.975, 2) = 4.3027, half width 4.3027 * 10 / sqrt(3) = 24.84
+    assert sheet.rows[1][-1] == "70.00 ± 10.00 (3, [45.16, 94.84])"
 
 
 def test_a_run_of_the_tables_own_experiment_shows_it_whole(make_run):
@@ -41,7 +50,8 @@ def test_protocols_never_share_a_column(make_run):
     assert [sheet.rows[1][-1] for sheet in sheets] == ["60.00 (1)", "40.00 (1)", "50.00 (1)"]
     assert "Not the paper's protocol: clients.epochs=8 instead of 200." in sheets[1].notes
     assert "Not the paper's protocol: lenet5 instead of cnn2; server lenet5 instead of cnn2." in sheets[2].notes
-    assert sheets[1].records[0]["other_protocol"] == "clients.epochs=8 instead of 200"
+    told = {record["other_protocol"] for record in sheets[1].records if record["status"] == "done"}
+    assert told == {"clients.epochs=8 instead of 200"}
 
 
 def test_proxy_images_split_the_column_of_a_method_that_uses_them(make_run):
@@ -160,17 +170,19 @@ def test_two_ways_of_one_method_never_share_a_sheet_and_the_papers_comes_first(m
         make_fedmho_run("fedavg", 0.4, settings={"clients": {"epochs": 8}}),
     ]
     first, second, third = paper_sheets(runs, which="last")
-    assert _row(second, "ours", "mnist")["dense"] == "20.00 (1)"
-    assert _row(second, "ours", "mnist")["fedmho"] == "30.00 (1)"
-    assert _row(third, "ours", "mnist")["dense"] == "10.00 (1)"
-    assert _row(third, "ours", "mnist")["fedmho"] == "missing"
-    assert _row(first, "ours", "mnist")["fedavg"] == "40.00 (1)"
+    assert (_row(first, "ours", "mnist")["dense"], _row(first, "ours", "mnist")["fedmho"]) == ("20.00 (1)", "30.00 (1)")
+    assert (_row(third, "ours", "mnist")["dense"], _row(third, "ours", "mnist")["fedmho"]) == ("10.00 (1)", "missing")
+    assert _row(second, "ours", "mnist")["fedavg"] == "40.00 (1)"
 
 
-def test_homogeneous_clients_share_their_row_with_fedmhos_mixed_ones(make_fedmho_run):
-    large = {"clients": ["vgg9"] * 10, "server": "vgg9"}
-    runs = [make_fedmho_run("dense", 0.4, models=large, study="fedmho/table9"), make_fedmho_run("fedmho_md", 0.6)]
-    fourth, ninth = sorted(paper_sheets(runs, which="last"), key=lambda sheet: "Table 9" in sheet.title)
+def test_homogeneous_clients_share_their_row_with_fedmhos_mixed_ones(make_paper_run):
+    at = {"settings": {"partition": {"alpha": 0.1}}}
+    runs = [
+        make_paper_run("fedmho/table9", "dense", "mnist", 0.4, **at),
+        make_paper_run("fedmho/table4", "fedmho_md", "mnist", 0.6, **at),
+    ]
+    ninth, fourth = paper_sheets(runs, which="last")
+    assert ("Table 9" in ninth.title, "Table 4" in fourth.title) == (True, True)
     assert len(ninth.rows) == 3 * 12  # four data sets, three alphas
     assert (_row(ninth, "ours", "mnist")["dense"], _row(ninth, "ours", "mnist")["fedmho_md"]) == (
         "40.00 (1)",
@@ -180,3 +192,63 @@ def test_homogeneous_clients_share_their_row_with_fedmhos_mixed_ones(make_fedmho
         "missing",
         "60.00 (1)",
     )
+
+
+def test_a_run_of_one_table_stands_in_another_only_where_it_is_its_protocol(make_paper_run):
+    shared = {"settings": {"partition": {"clients": 5}}}
+    runs = [
+        make_paper_run("fedhydra/table1", "dense", "svhn", 0.2),
+        make_paper_run("fedhydra/table4", "fedhydra", "svhn", 0.4, **shared),
+        make_paper_run("fedhydra/table8", "dense", "svhn", 0.6, settings={"partition": {"alpha": 0.1}}),  # 50 epochs
+    ]
+    sheets = paper_sheets(runs, which="last")
+    assert [sheet.title.split(" (")[0] for sheet in sheets] == [f"FedHydra, Table {number}" for number in (1, 4, 8)]
+    assert not any("Not the paper's protocol" in note for sheet in sheets for note in sheet.notes)
+    filled = [[text for row in sheet.rows if "ours" in row for text in row if "(1)" in text] for sheet in sheets]
+    assert filled[:2] == [["20.00 (1)", "40.00 (1)"]] * 2  # Dir(0.5), 5 clients: in both
+    assert filled[2] == [f"{60 + number}.00 (1)" for number in range(5)]
+
+
+def test_a_run_that_stands_for_one_of_another_table_fills_that_one_too(make_paper_run):
+    few = {"clients": {"epochs": 8}, "partition": {"clients": 5}}
+    run = make_paper_run("fedhydra/table4", "dense", "svhn", 0.2, settings=few, studies=frozenset({"fedhydra/table1"}))
+    sheets = paper_sheets([run], which="last")
+    assert ["Table 4" in sheets[0].title, "Table 1" in sheets[1].title, len(sheets)] == [True, True, 2]
+    assert all("Not the paper's protocol: clients.epochs=8 instead of 200." in sheet.notes for sheet in sheets)
+
+
+def test_an_average_over_domains_is_of_the_seeds_that_have_all(make_paper_run):
+    domains = ("mnist", "mnist_m", "svhn", "syn")
+    found = [(domain, 0, number / 10) for number, domain in enumerate(domains)] + [("mnist", 1, 0.9)]
+    runs = [
+        make_paper_run(
+            *("co_boosting/table13", "co_boosting", "digit_domains", accuracy),
+            seed=seed,
+            settings={"partition": {"held_out": domain}, "data": {"held_out": domain}},
+        )
+        for domain, seed, accuracy in found
+    ]
+    (sheet,) = paper_sheets(runs, which="last")
+    ours = {row["partition_value"]: row["ours_percent"] for row in sheet.records if row["ours_percent"] is not None}
+    assert ours == pytest.approx({"mnist": 45, "mnist_m": 10, "svhn": 20, "syn": 30, "avg": 15})
+
+
+def test_what_cannot_be_run_is_said_once(make_paper_run):
+    runs = [
+        make_paper_run("fedmho/table5", "fedmho_md", "emnist", 0.2),
+        make_paper_run("fedmho/table4", "dense", "svhn"),
+    ]
+    fifth, fourth = paper_sheets(runs, which="last")
+    learnable = [row["status"] for row in fifth.records if "learnable" in row["variant"]]
+    assert set(learnable) == {"–"}
+    assert sum("Learnable weights" in note for sheet in (fifth, fourth) for note in sheet.notes) == 1
+    assert sum("Table 2" in note for sheet in (fifth, fourth) for note in sheet.notes) == 1
+
+
+def test_the_multiply_adds_of_models_stand_beside_fedmhos(make_fedmho_run):
+    run = make_fedmho_run("fedmho")
+    run.summary["clients"] = [{"macs": 126_470_000 if model == "vgg9" else 1} for model in run.models["clients"]]
+    (sheet,) = paper_sheets([run], which="last", studies=["fedmho/table2"])
+    assert sheet.title == "FedMHO, Table 2 (MFLOPs)"
+    assert dict(zip(sheet.header[2:], sheet.rows[1][2:], strict=True))["vgg9"] == "126.47"
+    assert sheet.rows[2][2] == "+0.00"

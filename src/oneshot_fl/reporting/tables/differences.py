@@ -1,0 +1,89 @@
+"""Nested settings side by side: which keys differ, and how a label says so."""
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+Settings = dict[str, Any]
+"""Nested, or flat: dotted keys and their values."""
+
+
+def flat(settings: Settings, prefix: str = "") -> Settings:
+    """Dotted keys and their values; lists and empty groups are values."""
+    found: Settings = {}
+    for key, value in settings.items():
+        nested = isinstance(value, dict) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
+def at(settings: Settings, key: str, default: Any = None) -> Any:
+    """The value of a dotted key of nested settings."""
+    node: Any = settings
+    for part in key.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+def aligned(first: Settings, second: Settings) -> list[str]:
+    """The keys of two flat settings; where one has a value and the other a group, the value's key alone."""
+    values = first.keys() | second.keys()
+    return list(dict.fromkeys(_outermost(key, values) for key in (*first, *second)))
+
+
+def _outermost(key: str, values: Collection[str]) -> str:
+    parts = key.split(".")
+    return next(own for n in range(1, len(parts) + 1) if (own := ".".join(parts[:n])) in values)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two values are one and the same setting; numbers agree to nine digits."""
+    if isinstance(first, float) and isinstance(second, float | int):
+        return math.isclose(first, second, rel_tol=1e-9)
+    return bool(first == second) or {json.dumps(first), json.dumps(second)} == {"null", "{}"}
+
+
+def below(key: str, prefixes: Iterable[str]) -> bool:
+    """Whether a dotted key is one of `prefixes` or lies below one."""
+    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def distinguishing(several: Sequence[Settings]) -> list[str]:
+    """For each of several nested settings the keys and values in which it is unlike the others, as one text each."""
+    keys: Settings = {}
+    for settings in several:
+        keys = dict.fromkeys(aligned(keys, flat(settings)))
+    differing = [key for key in keys if any(not same(at(each, key), at(several[0], key)) for each in several)]
+    return [", ".join(told(key, at(each, key)) for key in differing) for each in several]
+
+
+def told(key: str, value: Any) -> str:
+    """`key=value`; a part is named by its class."""
+    if key.endswith("_target_"):
+        return f"{key.removesuffix('._target_')}={str(value).rsplit('.', 1)[-1]}"
+    return f"{key}={'null' if value is None else value}"
+
+
+def needs(node: Any) -> frozenset[str]:
+    """What the parts in nested settings declare to need; a part that is not installed here declares nothing."""
+    return frozenset().union(*(_declared(target) for target in _targets(node)))
+
+
+def _targets(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from ([str(node["_target_"])] if "_target_" in node else [])
+        for value in node.values():
+            yield from _targets(value)
+
+
+def _declared(target: str) -> frozenset[str]:
+    module, _, name = target.rpartition(".")
+    try:
+        part = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        return frozenset()
+    return frozenset(getattr(part, "needs", ()))
