@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, get_origin
 
+from oneshot_fl.config.fits import shown
 from oneshot_fl.config.rules import (
     MISSING,
     Parameter,
@@ -14,7 +15,6 @@ from oneshot_fl.config.rules import (
     check_table,
     check_value,
     parameters_of,
-    shown,
     target_of,
 )
 from oneshot_fl.errors import OneshotError
