@@ -32,7 +32,7 @@ def check(cfg: DictConfig) -> None:
     _check_missing(cfg)
     check_top(settings)
     check_tables(settings)
-    check_method(settings["method"], _lookups())
+    check_method(settings["method"])
     check_called(settings)
     _check_names(settings)
     client_nodes(cfg)
@@ -103,12 +103,6 @@ def _check_missing(cfg: DictConfig) -> None:
     missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names", "cvae.names"})
     if missing:
         raise OneshotError(has_no_value(missing[0]))
-
-
-def _lookups() -> frozenset[str]:
-    """Keys directly below some method that hold tables."""
-    inner = {key.split(".")[1] for key in all_keys() if key.startswith("method.") and key.count(".") == 2}
-    return frozenset(inner)
 
 
 def _check_names(settings: dict[Any, Any]) -> None:
