@@ -27,6 +27,6 @@ Deviations from the code:
 - No clipping of gradients (the code's norm is 5).
 - Proxy images are normalised like the data set and not augmented.
 
-As others' baseline it runs at their settings: in FedMHO's code Adam at 2e-4 (`protocol=fedmho`), in Co-Boosting's tables
-SGD 0.01 with weight decay 1e-4, cosine annealing and T = 4, like every student there (`protocol=co_boosting`).
+As others' baseline it runs at their settings: in FedMHO's code Adam at 2e-4 (`protocol=fedmho`), in Co-Boosting's
+tables SGD 0.01 with weight decay 1e-4, cosine annealing and T = 4, like every student there (`protocol=co_boosting`).
 """
