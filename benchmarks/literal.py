@@ -185,7 +185,7 @@ class Server:
         return (x + 8 / 255 * moving.grad.sign()).detach()
 
     def _move_weights(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Eq. 12, a step a batch."""
+        """Eq. 12, a step per batch."""
         for x, y in batches:
             self.weights.requires_grad_()
             F.cross_entropy(self.ensemble(x, y), y).backward()

@@ -12,7 +12,7 @@ def index_batches(count: int, batch_size: int, rng: torch.Generator | None = Non
     """Split `range(count)` into batches of `batch_size`, shuffled where `rng` is given.
 
     A last batch of one sample joins the batch before it, and a single sample is taken twice, because batch
-    normalisation cannot train on one value a channel.
+    normalisation cannot train on one value per channel.
     """
     order = torch.arange(count) if rng is None else torch.randperm(count, generator=rng)
     batches = list(order.split(batch_size))

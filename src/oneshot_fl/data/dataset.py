@@ -13,7 +13,7 @@ from torch import Tensor
 class DataSpec:
     """Everything that models and generators need to know about a data set.
 
-    `mean` and `std` (one number a channel, in units of [0, 1] pixels) define the space in which models see images.
+    `mean` and `std` (one number per channel, in units of [0, 1] pixels) define the space in which models see images.
     """
 
     channels: int
@@ -40,7 +40,7 @@ class DataSpec:
 
 
 def channelwise(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """One number a channel as `[1, C, 1, 1]`, of the type and on the device of `like`."""
+    """One number per channel as `[1, C, 1, 1]`, of the type and on the device of `like`."""
     return _channelwise(values, like.dtype, like.device)
 
 
@@ -98,7 +98,7 @@ def make_dataset(
     mean: list[float],
     std: list[float],
 ) -> Dataset:
-    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one a channel."""
+    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel."""
     channels, size = train[0].shape[1], train[0].shape[2]
     spec = DataSpec(
         channels=channels,

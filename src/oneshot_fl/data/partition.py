@@ -1,6 +1,6 @@
-"""Partitions: labels `[n]` -> one sorted index array a client; disjoint, covering, seeded and bounded.
+"""Partitions: labels `[n]` -> one sorted index array per client; disjoint, covering, seeded and bounded.
 
-"Dir(alpha)" means three things in the papers, so every split has a name of its own (README, "Partitions").
+"Dir(alpha)" means three things in the papers, so every split has a name of its own (docs/partitions.md).
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class Partition:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of samples a client, `[m]`."""
+        """Number of samples per client, `[m]`."""
         return [len(index) for index in self.indices]
 
     @property

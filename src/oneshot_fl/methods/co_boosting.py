@@ -61,7 +61,7 @@ class BoostedWeights(nn.Module):
         server: with the clients' classifiers.
         step: mu; 0 keeps the plain average.
         decay: mu is multiplied by this after every round.
-        per: a step a `batch` of the pool, or one a `round` over the whole pool.
+        per: one step per `batch` of the pool, or one per `round` over the whole pool.
         include_newest: whether the round's own batch takes part, or only those before it.
         normalise: divide by the sum of w.
     """
@@ -129,7 +129,7 @@ class Perturbation:
         server: with the data spec.
         epsilon: the strength, in units of [0, 1] pixels.
         direction: `sign` of the gradient on softmax(answer / 4) (the code), or the `gradient` of u^T answer divided by
-            its Euclidean norm a sample (the paper).
+            its Euclidean norm per sample (the paper).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})

@@ -11,7 +11,7 @@ J. Zhang, C. Chen, B. Li, L. Lyu, S. Wu, S. Ding, C. Shen, C. Wu: DENSE: Data-Fr
 | BN statistics of every client layer, lambda1 = 1 | `parts.terms.BatchNormStatistics` | `method.objective.bn` |
 | -KL(P, student) where the argmax differ, lambda2 = 1 | `parts.terms.Adversarial` | `method.objective.adv` |
 | generator reset every round, batch of the best step | `parts.sources.GeneratorSource` | `method.source` |
-| pool of all rounds, one shuffled pass a round | `parts.pools.Pool` | `method.pool.rounds` |
+| pool of all rounds, one shuffled pass per round | `parts.pools.Pool` | `method.pool.rounds` |
 | student: T^2 KL(P, student), T = 20, no CE | `parts.terms.Distillation` | `method.student.kl` |
 
 Deviations from the code:

@@ -17,7 +17,7 @@ Co-Boosting (ICLR 2024), which released no code for it. The paper was not at han
 
 Weights are the code's for CIFAR-10 (bn 10, tv 2.5e-5, Adam 0.05), with ImageNet's l2 1e-5 and competition 0.2, which
 the CIFAR-10 script leaves at 0.
-Deviations: T_G steps a batch as for all methods here (ADI takes 1,000 to 2,000); no random shift of the images.
+Deviations: T_G steps per batch as for all methods here (ADI takes 1,000 to 2,000); no random shift of the images.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class TotalVariation:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
-        """One number a batch."""
+        """One number per batch."""
         x = view.x
         differences = (
             x[..., :, 1:] - x[..., :, :-1],

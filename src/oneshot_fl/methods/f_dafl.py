@@ -14,7 +14,7 @@ released no code for it. DAFL's paper was not at hand; the card follows its offi
 | student: T^2 KL, T = 4 (Co-Boosting) | `parts.terms.Distillation` | `method.student.kl` |
 
 Weights are those of DAFL's code for MNIST: 1, 0.1, 5; for CIFAR-10 it has 0.05, 0.01, 5, for CIFAR-100 0.5, 0.1, 20.
-Deviations: the generator takes T_G steps a round at the protocol's learning rate before the student takes one (DAFL
+Deviations: the generator takes T_G steps per round at the protocol's learning rate before the student takes one (DAFL
 steps both on the same batch, at 0.2); the generator is the one that all methods here use.
 """
 
@@ -62,6 +62,6 @@ class InformationEntropy:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
-        """One number a batch."""
+        """One number per batch."""
         mean = view.teacher.softmax(dim=1).mean(dim=0)
         return torch.xlogy(mean, mean).sum() / math.log(10)

@@ -20,8 +20,8 @@ arXiv:2410.21119. The authors' code was not at hand; everything here is written 
 | Alg. 1: generator kept over rounds, batch of the last step | `parts.sources.GeneratorSource` | `method.source` |
 
 What the paper leaves open, and what is done here:
-- Student steps a round: Alg. 1 writes one; the codes it builds on take one pass over all rounds' images. The default is
-  the pass (`method.pool.rounds=null`); `method.pool.rounds=1` is Alg. 1 to the letter.
+- Student steps per round: Alg. 1 writes one; the codes it builds on take one pass over all rounds' images. The default
+  is the pass (`method.pool.rounds=null`); `method.pool.rounds=1` is Alg. 1 to the letter.
 - beta is not given: 1. The KL's temperature is not given: 1.
 - min L can reach 0: it is bounded from below by `stratify.min_loss`. A row (column) of U that is all zero, because no
   client moved the loss at all, becomes uniform.

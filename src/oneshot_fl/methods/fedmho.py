@@ -8,7 +8,7 @@ Devices. Sections and equations are the paper's; its code has no licence and was
 | some clients train classifiers, some conditional VAEs | `phases.clients` | `clients.kinds`, `cvae` |
 | Eq. 4: w0 is the plain mean of the classifiers | `parts.inits.AverageWhereAlike` | `method.init` |
 | Sec. 4.2.2: decoders draw by their clients' label distributions | `parts.decoders.DecoderSource` | `method.source` |
-| Sec. 4.4: k-means with one cluster a class, R_th = 0.8 | `parts.pools.Pool` | `method.pool.nearest` |
+| Sec. 4.4: k-means with one cluster per class, R_th = 0.8 | `parts.pools.Pool` | `method.pool.nearest` |
 | Eq. 5: CE(student, y) | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
 | Eq. 6 (MD): KL(mean of the classifiers' logits to student), T = 1 | `TeacherDistillation` | `method.student.kl` |
 | Eq. 7 (SD): KL(w0 to student), T = 1 | `SelfDistillation` | `method.student.kl` |

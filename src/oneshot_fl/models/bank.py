@@ -35,9 +35,9 @@ class ClientOutputs(NamedTuple):
     logits: Tensor
     """`[m, b, c]`, in single precision at least."""
     statistics: list[list[LayerStatistics]]
-    """One list a client with one entry a batch normalisation layer; empty lists unless `statistics` is asked for."""
+    """One list per client, one entry per batch normalisation layer; empty lists unless `statistics` is asked for."""
     features: list[Tensor]
-    """One `[b, d]` a client: what enters its last linear layer; empty unless `features` is asked for."""
+    """One `[b, d]` per client: what enters its last linear layer; empty unless `features` is asked for."""
 
 
 class ClientBank(nn.Module):

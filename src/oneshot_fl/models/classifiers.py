@@ -167,7 +167,7 @@ def _block(inputs: int, outputs: int, *, kernel: int, padding: int, norm: bool, 
 
 
 def _with_head(features: nn.Sequential, spec: DataSpec, *, outputs: int | None = None) -> nn.Sequential:
-    """Behind `features` a linear layer to `outputs` units, by default one a class."""
+    """Behind `features` a linear layer to `outputs` units, by default one per class."""
     with torch.no_grad():
         probe = features.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
     return nn.Sequential(*features.train(), nn.Linear(probe.shape[1], outputs or spec.classes))

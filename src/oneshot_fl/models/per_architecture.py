@@ -12,7 +12,7 @@ class PerArchitecture(nn.Module):
     """Classifiers of different architectures whose mean probability is the answer (FedMHO, Sec. 5.1.2: "voting").
 
     Args:
-        members: one classifier an architecture.
+        members: one classifier per architecture.
     """
 
     def __init__(self, members: list[nn.Module]) -> None:

@@ -26,7 +26,7 @@ class Pool:
     """The batches of the last `rounds` rounds; all of them if `rounds` is None.
 
     The clients are asked once, when a batch enters: a fixed ensemble keeps its logits, one that learns all clients'.
-    `rounds=1` gives one student step a round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
+    `rounds=1` gives one student step per round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
     round's images stay and no others are made. With `nearest` below 1 only that share of every class enters, those
     nearest to the mean image of the class: one-cluster k-means (FedMHO, Sec. 4.4, R_th). With `uint8` pixels are kept
     as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds).

@@ -12,7 +12,7 @@ from oneshot_fl.values import NotNegative, Positive
 
 
 def kl_divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) a sample: logits `[b, c]` -> `[b]`."""
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)) per sample: logits `[b, c]` -> `[b]`."""
     target = F.log_softmax(teacher / temperature, dim=1)
     guess = F.log_softmax(student / temperature, dim=1)
     return F.kl_div(guess, target, reduction="none", log_target=True).sum(dim=1) * temperature**2

@@ -59,13 +59,13 @@ class View:
 
     @property
     def features(self) -> list[Tensor]:
-        """What enters each client's last layer, `[b, d]` a client; a term that reads it declares `features`."""
+        """What enters each client's last layer, `[b, d]` per client; a term that reads it declares `features`."""
         self._require("features")
         return self.outputs.features
 
     @property
     def statistics(self) -> list[list[LayerStatistics]]:
-        """Batch normalisation statistics a client and layer; a term that reads them declares `statistics`."""
+        """Batch normalisation statistics per client and layer; a term that reads them declares `statistics`."""
         self._require("statistics")
         return self.outputs.statistics
 

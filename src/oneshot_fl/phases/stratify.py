@@ -1,6 +1,6 @@
 """Phase 2, model stratification (FedHydra, Algorithm 2): how well each client guides a generator to each class.
 
-The algorithm trains one generator a client and class. Here the classes of a client run as one batch of
+The algorithm trains one generator per client and class. Here the classes of a client run as one batch of
 `torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm. `auto` stacks
 none on a CPU, where it takes the same time and less memory (docs/results/speed.md), and all on an accelerator, where
 launches are expected to dominate (not measured yet).

@@ -103,7 +103,7 @@ def trainer_of(
     """A Trainer for one call on `module`, of which nothing is left after the block.
 
     A Trainer's parts refer to each other in circles that Python frees when it happens to look: until then the module
-    and its optimiser stay in memory, 30 MB a class of a stratification at 28x28.
+    and its optimiser stay in memory, 30 MB per class of a stratification at 28x28.
     """
     trainer = make_trainer(settings, epochs=epochs, callbacks=callbacks)
     try:

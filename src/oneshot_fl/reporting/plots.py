@@ -116,7 +116,7 @@ def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -
 
 
 def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 10) -> "Figure":
-    """One row a class of images, uint8 `[n, C, H, W]`, at most `columns` of them, evenly spaced (FedMHO, Fig. 9).
+    """One row per class of images, uint8 `[n, C, H, W]`, at most `columns` of them, evenly spaced (FedMHO, Fig. 9).
 
     Only the first `GRID_ROWS` classes get one.
     """

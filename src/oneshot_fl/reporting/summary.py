@@ -88,7 +88,7 @@ def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
 
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
-    """One entry a client, with the seconds of its training; one that uploads a decoder has no accuracy."""
+    """One entry per client, with the seconds of its training; one that uploads a decoder has no accuracy."""
     accuracies = iter(result.accuracies.clients)
     return [
         {

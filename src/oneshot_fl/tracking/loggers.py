@@ -67,7 +67,7 @@ class CsvLogger:
         self._writer.writerow(("metric", "step", "value"))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """One row a metric."""
+        """One row per metric."""
         self._writer.writerows((name, step, repr(value)) for name, value in metrics.items())
 
     def figures(self, paths: Mapping[str, Path]) -> None:
@@ -87,7 +87,7 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """One scalar a metric."""
+        """One scalar per metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
@@ -104,7 +104,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """One Weights & Biases run a job, named from the choices and grouped by study.
+    """One Weights & Biases run per job, named from the choices and grouped by study.
 
     Args:
         mode: `online`, `offline`, or None: WANDB_MODE if set, else online where an API key is known, else offline.
@@ -145,7 +145,7 @@ class WandbLogger:
         self._axes: set[str] = set()
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Log against an own axis a phase (`distill/step`), because phases count different things."""
+        """Log against an axis per phase (`distill/step`), because phases count different things."""
         axes = {f"{name.rsplit('/', 1)[0]}/step" for name in metrics}
         for axis in axes - self._axes:
             self._run.define_metric(f"{axis.removesuffix('/step')}/*", step_metric=axis)

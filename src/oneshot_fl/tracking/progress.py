@@ -1,4 +1,4 @@
-"""Progress of the phases: bars on a terminal, one line a finished phase elsewhere."""
+"""Progress of the phases: bars on a terminal, one line per finished phase elsewhere."""
 
 import time
 from types import TracebackType

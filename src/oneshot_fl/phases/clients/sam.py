@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation (Foret et al. 2021): what two passes a step need besides the optimiser's own."""
+"""Sharpness-aware minimisation (Foret et al. 2021): what two passes per step need besides the optimiser's own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -70,7 +70,7 @@ def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[fl
 
 
 def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":
-    """Two bars a setting, with the standard deviation over seeds."""
+    """Two bars per setting, with the standard deviation over seeds."""
     figure, axes = new_figure(3 + 1.2 * len(bars), 4)
     for position, name in enumerate(AGGREGATIONS.values()):
         values = [estimate(found[name]) for found in bars.values()]

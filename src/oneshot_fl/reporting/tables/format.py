@@ -11,7 +11,7 @@ from oneshot_fl.reporting.tables.estimates import Estimate
 
 @dataclass(frozen=True)
 class Sheet:
-    """Title, header, rows of text and footnotes; `records` are the same numbers for machines, one a cell."""
+    """Title, header, rows of text and footnotes; `records` are the same numbers for machines, one per cell."""
 
     title: str
     header: list[str]
