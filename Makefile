@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
-INSTALL := $(RUN) -m uv pip install --quiet --python $(RUN)
+# Compiled now, by all cores at once, instead of by whatever runs first.
+INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 

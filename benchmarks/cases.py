@@ -206,6 +206,6 @@ GROUPS = {
     "Many classes": many_classes,
     "Stratification over DENSE": stratification_share,
     "Lightning": lightning,
-    "InitialModel-up": start_up,
+    "Start-up": start_up,
     "Peak memory": memory,
 }

@@ -16,13 +16,14 @@ from torch import nn
 from benchmarks import literal
 from benchmarks.measure import Seconds
 from benchmarks.scale import Scale
-from oneshot_fl.config.bind import RunData
-from oneshot_fl.config.compose import build, composed, plain
+from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import build, composed
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import DistillModule
+from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.pipeline import exchange
 from oneshot_fl.store import Store
 from oneshot_fl.tracking.loggers import RunLog
@@ -52,10 +53,11 @@ def ours(cfg: DictConfig, scale: Scale) -> Seconds:
     """One exchange with an empty store, as the program runs it."""
     data = scale.data()
     given = RunData(data, Partition("even", scale.indices()), Proxy(lambda: torch.empty(0)), data.fingerprint)
+    experiment = experiment_of(cfg)
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as store, _split() as server:
-        context = Context(Store(Path(store)), plain(cfg.trainer), Progress(Console(quiet=True)), RunLog([]))
-        result = exchange(cfg, given, None, context)
+        context = Context(Store(Path(store)), experiment.trainer, Progress(Console(quiet=True)), RunLog([]))
+        result = exchange(experiment, given, None, context)
     return {
         "clients": sum(client.seconds for client in result.clients),
         "stratification": result.guidance.seconds if result.guidance else 0.0,
@@ -75,9 +77,9 @@ def _split() -> Iterator[dict[str, float]]:
         whole_round(module, *batch)
         seconds["pool"] += time.perf_counter() - begun - (seconds["generator"] - before)
 
-    def timed_generate(module: DistillModule) -> Any:
+    def timed_generate(module: DistillModule, source: str) -> Any:
         begun = time.perf_counter()
-        made = generate(module)
+        made = generate(module, source)
         seconds["generator"] += time.perf_counter() - begun
         return made
 

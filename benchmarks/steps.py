@@ -10,15 +10,16 @@ from torch.nn import functional as F
 
 from benchmarks.runs import configuration
 from benchmarks.scale import Scale
+from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import build
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.parts.terms import Objective
+from oneshot_fl.parts.slots import objective_of
 from oneshot_fl.parts.view import View
-from oneshot_fl.phases.clients.train import ClientModule
+from oneshot_fl.phases.clients.classifier import ClientModule
 from oneshot_fl.phases.stratify import StratifyModule
-from oneshot_fl.phases.trainer import trainer_of
+from oneshot_fl.phases.trainer import TrainerSettings, trainer_of
 from oneshot_fl.seeds import torch_generator
 
 Step = Callable[[], None]
@@ -67,7 +68,7 @@ class Steps:
     def generation(self) -> Step:
         """Of DENSE's generator against all clients and a student."""
         student, generator = self._model().eval().requires_grad_(False), self._generator()
-        objective = Objective(build(configuration("dense", self.scale).method.objective))
+        objective = objective_of(experiment_of(configuration("dense", self.scale)).method.objective)
         optimizer = torch.optim.Adam(generator.parameters(), lr=0.001)
         z, y = torch.randn(self.scale.batch, self.scale.noise), self._labels()
 
@@ -134,7 +135,7 @@ class LocalTraining:
 
     def by_trainer(self) -> None:
         """As the program does it."""
-        module, settings = self._module(), {"accelerator": "cpu", "channels_last": True}
+        module, settings = self._module(), TrainerSettings("cpu", "32-true", channels_last=True)
         with trainer_of(module, settings, epochs=self.epochs) as trainer:
             trainer.fit(module, train_dataloaders=range(1))
 

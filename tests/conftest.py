@@ -70,7 +70,8 @@ def run_config(cfg: DictConfig, folder: Path) -> dict[str, Any]:
 def recipe_of(target: Callable[..., Any], **settings: Any) -> Recipe[Any]:
     """The recipe that a YAML file with this target and these settings becomes."""
     named = {"_target_": f"{target.__module__}.{target.__qualname__}", **settings}
-    return Recipe(named, target, partial(target, **settings))
+    given = {key: value for key, value in settings.items() if key != "name"}  # a label, as in `config.compose.recipe`
+    return Recipe(named, target, partial(target, **given))
 
 
 def uploads_of(models: Sequence[nn.Module], sizes: Sequence[int], decoders: Sequence[DecoderUpload] = ()) -> Uploads:

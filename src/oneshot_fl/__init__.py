@@ -45,12 +45,9 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     Raises:
         OneshotError: something is wrong with the overrides or the data, in one line that says what.
     """
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
     from oneshot_fl.config import experiment_of
-    from oneshot_fl.config.checks import explain
     from oneshot_fl.config.compose import composed
+    from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.job import job
@@ -58,8 +55,8 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
     try:
         cfg = composed(*overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise OneshotError(explain(error)) from error
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, overrides)) from error
     return Result(job(partial(experiment_of, cfg), choices(cfg), place), place)
 
 

@@ -16,6 +16,9 @@ from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+OF_JOBS: list[Exception] = []
+"""What jobs raised; whatever else arrives in `main` is about composing their configuration."""
+
 
 def main() -> None:
     """Hydra's command line with our exit codes; can be interrupted from its first moment."""
@@ -32,18 +35,18 @@ def _through_hydra() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from oneshot_fl.config.checks import explain
     from oneshot_fl.config.compose import config_dir
+    from oneshot_fl.config.explain import explain
     from oneshot_fl.config.sweep import SweepFolder, last_line
 
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(_job)()
     except OneshotError:
         sys.exit(2)  # the line was printed when it happened
-    except (HydraException, OmegaConfBaseException) as error:
-        _complain(explain(error))
-        sys.exit(2)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
+            _complain(explain(error, sys.argv[1:]))
+            sys.exit(2)
         if SweepFolder.folder is None:
             raise
         sys.exit(1)  # every job's traceback lies in its folder
@@ -73,6 +76,7 @@ def _job(cfg: "DictConfig") -> float:
             sys.exit(2)
         raise  # the other jobs of a sweep go on
     except Exception as error:
+        OF_JOBS.append(error)
         if not single:
             _complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise

@@ -52,6 +52,7 @@ Fraction = Annotated[float, BETWEEN_ZERO_AND_ONE]
 Share = Annotated[float, SHARE]
 BelowOne = Annotated[float, BELOW_ONE]
 LearningRate = Annotated[float, ABOVE_ZERO, Rule("a number of at most 1000", lambda value: value <= 1000)]
+Radius = Annotated[float, ABOVE_ZERO, Rule("a number of at most 1000", lambda value: value <= 1000)]
 Name = Annotated[str, WITHOUT_SLASH]
 """A name that also becomes part of a path or a table."""
 PathText = Annotated[str, A_PATH]

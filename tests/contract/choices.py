@@ -32,11 +32,11 @@ Plugins.instance().register(UserFolder)
 @contextmanager
 def foreign_methods() -> Iterator[None]:
     """Inside the block the methods of `FOREIGN` can be chosen."""
-    UserFolder.folder = FOREIGN
+    before, UserFolder.folder = UserFolder.folder, FOREIGN
     try:
         yield
     finally:
-        UserFolder.folder = None
+        UserFolder.folder = before
 
 
 def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list[str]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oneshot_fl.pipeline import run
 from tests.conftest import compose_config
+from tests.conftest import run_config as run
 
 
 @pytest.mark.slow

@@ -6,13 +6,36 @@ import math
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
-from oneshot_fl.pipeline import run
-from tests.conftest import clients_of
-from tests.contract.test_slots import METHODS
+from oneshot_fl.config import experiment_of
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.phases.clients.train import train_clients
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.prepare import prepare
+from oneshot_fl.pipeline import arithmetic, received
+from oneshot_fl.store import open_store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
+from tests.conftest import TINY, clients_of, compose_config
+from tests.conftest import run_config as run
+from tests.contract.choices import OURS as METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One for all runs of this module: clients that are alike are trained once."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def tiny(store):
+    """A function from overrides to a tiny configuration on the digits."""
+    return lambda *overrides: compose_config(*TINY, f"store={store}", *overrides)
 
 
 def comparable(summary: dict) -> dict:
@@ -21,14 +44,19 @@ def comparable(summary: dict) -> dict:
     return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("partition", ["dirichlet", "classes_per_client"])
+@pytest.mark.parametrize(
+    ("method", "partition"), [*((method, "dirichlet") for method in METHODS), ("fedhydra", "classes_per_client")]
+)
 def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
     cfg = tiny(f"method={method}", f"partition={partition}", *clients_of(method))
     loops = cfg.method.source is not None
     summary = run(cfg, tmp_path / "run")
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["schema"], summary["method"], summary["data"], summary["seed"]) == (1, method, "digits", 0)
+    assert len(summary["data_sha256"]) == 64
+    assert summary["threads"] == torch.get_num_threads()
+    assert len(summary["code"]["digest"]) >= 20
+    assert summary["overrides"] == []  # nobody wrote a command line
     assert summary["partition"]["name"] == partition
     assert summary["partition"]["disjoint"] is True
     assert sum(summary["partition"]["sizes"]) == 1437
@@ -68,7 +96,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     ("clients", "methods"),
     [
         ("default", [method for method in METHODS if not clients_of(method)]),
-        ("half_cvae", ["fedavg", "dense", "fedmho", "fedmho_sd"]),
+        ("half_cvae", ["fedavg", "fedmho", "fedmho_sd"]),
     ],
 )
 def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, methods):
@@ -108,9 +136,28 @@ def test_mixed_architectures_and_another_server(tiny, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_rounds_leave_the_student_as_it_began(tiny, tmp_path, method):
-    summary = run(tiny(f"method={method}", "distill.rounds=0", *clients_of(method)), tmp_path / "run")
+    """As the method's own init makes it of the clients' uploads and a student of the server's seed."""
+    cfg = tiny(f"method={method}", "distill.rounds=0", *clients_of(method))
+    summary = run(cfg, tmp_path / "run")
     assert summary["rounds"] == []
     assert not (tmp_path / "run" / "synthetic.png").exists()
+    server, began = load_file(tmp_path / "run" / "server.safetensors"), _as_it_began(cfg)
+    assert server.keys() == began.keys()
+    assert all(torch.equal(server[name], began[name]) for name in began)
+
+
+def _as_it_began(cfg) -> dict[str, torch.Tensor]:
+    experiment = experiment_of(cfg)
+    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+    quiet = Progress(Console(quiet=True))
+    context = Context(
+        open_store(experiment.store, arithmetic(experiment.trainer)), experiment.trainer, quiet, RunLog([])
+    )
+    uploads = received(train_clients(given.data, given.indices, experiment.clients, context=context))
+    seed, method = experiment.distillation.seed, experiment.method
+    as_clients = "clients_start" in method.needs
+    student = experiment.student.build(given.data.spec, seed=seed, as_clients_began=as_clients)
+    return method.init(Server(given.data.spec, uploads, None, given.proxy))(student).state_dict()
 
 
 def test_communication_rounds_begin_at_the_last_server(tiny, tmp_path):
@@ -164,12 +211,14 @@ def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tm
     assert held[0]["partition"] == held[1]["partition"]
     assert sum(held[0]["partition"]["sizes"]) == 1437 - 287  # 20% of the digits' training set
     assert held[1]["proxy"]["samples"] == 287
-    assert held[0]["protocol"] == held[1]["protocol"] != plain["protocol"] == noisy["protocol"]
+    assert held[0]["settings"]["proxy"] == held[1]["settings"]["proxy"] != plain["settings"]["proxy"]
+    assert len({summary["data_sha256"] for summary in (plain, noisy, *held)}) == 1  # before anything was held out
 
 
 @pytest.mark.parametrize(("init", "alike"), [("fresh", False), ("as_clients_began", True)])
 def test_where_a_student_begins(tiny, tmp_path, init, alike):
-    cfg = tiny("method=dense", f"method/init={init}", "distill.rounds=0", "clients.epochs=0")
+    own = f"store={tmp_path / 'store'}"
+    cfg = tiny("method=dense", f"method/init={init}", "distill.rounds=0", "clients.epochs=0", own)
     summary = run(cfg, tmp_path / "run")
     server = load_file(tmp_path / "run" / "server.safetensors")
     client = next((tmp_path / "store" / "clients").glob("*/tensors.safetensors"))
@@ -186,7 +235,8 @@ def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tm
 
 
 def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path):
-    summary = run(tiny("method=fedmho_md", "clients=half_cvae", "partition.clients=4"), tmp_path / "run")
+    own = f"store={tmp_path / 'store'}"
+    summary = run(tiny("method=fedmho_md", "clients=half_cvae", "partition.clients=4", own), tmp_path / "run")
     assert [client["kind"] for client in summary["clients"]] == ["classifier"] * 2 + ["cvae"] * 2
     manifests = [json.loads(path.read_text()) for path in (tmp_path / "store" / "clients").glob("*/manifest.json")]
     decoders = [manifest for manifest in manifests if manifest["inputs"].get("kind") == "cvae"]
@@ -212,13 +262,14 @@ def test_a_run_without_any_classifier(tiny, tmp_path):
 def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
     """FedMHO, Table 11: far from noise, nearer to real images; here on our own classifier's features."""
     overrides = ["method=fedmho", "clients=half_cvae", "partition.clients=4", "clients.cvae.epochs=10"]
+    overrides.append(f"store={tmp_path / 'store'}")
     plain = run(tiny(*overrides), tmp_path / "plain")
     assert plain["synthetic"] is None
     made = set((tmp_path / "store").glob("*/*/manifest.json"))
     measured = run(tiny(*overrides, "evaluate=fidelity", "evaluate.fidelity.epochs=2"), tmp_path / "measured")
     synthetic = measured["synthetic"]
     (extractor,) = set((tmp_path / "store").glob("*/*/manifest.json")) - made  # all else was found again
-    assert json.loads(extractor.read_text())["inputs"]["settings"]["epochs"] == 2
+    assert json.loads(extractor.read_text())["inputs"]["training"]["epochs"] == 2
     assert set(synthetic) == {"fid", "kid", "kid_std", "samples", "extractor", "noise", "real"}
     assert (synthetic["samples"], synthetic["extractor"]["model"], synthetic["extractor"]["epochs"]) == (500, "cnn2", 2)
     numbers = [synthetic["fid"], synthetic["kid"], synthetic["kid_std"], *synthetic["noise"].values()]
@@ -235,3 +286,41 @@ def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
 def test_fidelity_of_a_method_without_synthetic_images_is_nothing(tiny, tmp_path):
     assert run(tiny("method=fedavg", "evaluate=fidelity"), tmp_path / "none")["synthetic"] is None
     assert run(tiny("method=dense", "evaluate=fidelity", "distill.rounds=0"), tmp_path / "zero")["synthetic"] is None
+
+
+DIVERGED = {
+    "client": (
+        ["method=fedavg", "clients.optimizer.lr=1e6", "partition.alpha=0.5"],
+        ["clients.optimizer.lr=0.02"],
+        r"^client \d \(cnn2\): training diverged, .*; lower clients\.optimizer\.lr=1000000\.0$",
+        "clients",
+        "1000000.0",
+    ),
+    "decoder": (
+        ["method=fedmho", "clients=half_cvae", "clients.cvae.optimizer.lr=1e30"],
+        ["clients.cvae.optimizer.lr=0.002"],
+        r"^client \d \(cvae_mlp\): training diverged, .*; lower clients\.cvae\.optimizer\.lr=1e\+30$",
+        "clients",
+        "1e+30",
+    ),
+    "server": (
+        ["method=dense", "distill.student_optimizer.lr=1e30"],
+        ["distill.student_optimizer.lr=0.02"],
+        r"^server: diverged in round [12] .*student 1e\+30.*distill\.student_optimizer\.lr",
+        "distill",
+        "1e+30",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", DIVERGED)
+def test_what_diverged_is_one_line_that_names_it_and_its_learning_rate_and_is_not_stored(tiny, store, tmp_path, who):
+    wrong, right, line, phase, rate = DIVERGED[who]
+    for attempt in ("first", "again"):
+        with pytest.raises(OneshotError, match=line) as caught:
+            run(tiny(*wrong), tmp_path / attempt)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / attempt / "summary.json").exists()
+    stored = [json.loads(path.read_text())["inputs"] for path in store.glob(f"{phase}/*/manifest.json")]
+    assert not [inputs for inputs in stored if rate in json.dumps(inputs)]
+    assert run(tiny(*wrong, *right), tmp_path / "sane")["seconds"]["run"] > 0

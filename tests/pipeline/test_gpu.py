@@ -1,18 +1,37 @@
-"""On an accelerator: the same run works, with stacked clients and all classes stacked."""
+"""On an accelerator: it is used, and learns what the CPU learns, with stacked clients and all classes stacked."""
 
 import pytest
 import torch
 
-from oneshot_fl.pipeline import run
+from tests.conftest import run_config
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator"),
 ]
+LONGER = (
+    "clients.epochs=15",
+    "distill.rounds=12",
+    "distill.generator_steps=5",
+    "partition=iid",
+    "evaluate.batch_size=64",
+)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("method", ["fedavg", "dense", "fedhydra"])
-def test_a_run_on_the_gpu(tiny, tmp_path, method, precision):
-    summary = run(tiny(f"method={method}", "trainer=gpu", f"trainer.precision={precision}"), tmp_path / "run")
-    assert 0 <= summary["server"]["accuracy_last"] <= 1
+def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(tiny, tmp_path, method, precision):
+    overrides = (f"method={method}", f"trainer.precision={precision}", *LONGER)
+    torch.cuda.reset_peak_memory_stats()
+    idle = torch.cuda.max_memory_allocated()
+    on_gpu = run_config(tiny(*overrides, "trainer=gpu"), tmp_path / "gpu")
+    assert torch.cuda.max_memory_allocated() > idle + 1e6  # it did not fall back
+    on_cpu = run_config(tiny(*overrides, "trainer=cpu"), tmp_path / "cpu")
+    assert on_gpu["partition"] == on_cpu["partition"]
+    assert on_gpu["ensemble"]["accuracy"] > 0.7
+    assert on_gpu["ensemble"]["accuracy"] == pytest.approx(on_cpu["ensemble"]["accuracy"], abs=0.1)
+    for gpu, cpu in zip(on_gpu["clients"], on_cpu["clients"], strict=True):
+        assert gpu["accuracy"] == pytest.approx(cpu["accuracy"], abs=0.15)
+    assert len(on_gpu["rounds"]) == len(on_cpu["rounds"])
+    if on_gpu["rounds"]:
+        assert on_gpu["rounds"][0]["generator"]["ce"] == pytest.approx(on_cpu["rounds"][0]["generator"]["ce"], rel=0.2)

@@ -12,18 +12,23 @@ import pytest
 
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
-from oneshot_fl.pipeline import run
 from oneshot_fl.store import Store
-from tests.conftest import clients_of
+from tests.conftest import clients_of, run_config
 from tests.pipeline.cli import command, environment
-from tests.pipeline.test_end_to_end import comparable
 
+MEASURED = {"seconds", "peak_memory_bytes"}
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
-ROUNDS = 3
+ROUNDS = 2
 
 
 class KilledError(Exception):
     """What stops a run in this process."""
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """They take as long as the rest, and are drawn only at the end."""
+    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_: {})
 
 
 @pytest.fixture
@@ -59,13 +64,13 @@ def test_the_glob_sees_the_methods():
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
     overrides = (f"method={method}", *clients_of(method), f"distill.rounds={ROUNDS}", f"store={clients}")
-    run(tiny(*overrides), tmp_path / "unbroken")
+    run_config(tiny(*overrides), tmp_path / "unbroken")
     shutil.rmtree(clients / "distill")
     request.getfixturevalue("killer")
     stops = 0
     while stops < 10:
         try:
-            run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
         except KilledError:
             stops += 1
         else:
@@ -76,13 +81,13 @@ def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
 
 
 def test_stopped_after_every_artifact(tiny, tmp_path, request):
-    run(tiny("method=fedhydra"), tmp_path / "unbroken")
+    run_config(tiny("method=fedhydra", f"distill.rounds={ROUNDS}"), tmp_path / "unbroken")
     request.getfixturevalue("killer")
-    overrides = ("method=fedhydra", f"store={tmp_path / 'other'}")
+    overrides = ("method=fedhydra", f"store={tmp_path / 'other'}", f"distill.rounds={ROUNDS}")
     for _ in range(5 + 5 + ROUNDS + 1):  # clients, their stratification, rounds, the server
         with pytest.raises(KilledError):
-            run(tiny(*overrides), tmp_path / "resumed")
-    run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
+    run_config(tiny(*overrides), tmp_path / "resumed")
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
@@ -90,16 +95,16 @@ def test_stopped_after_every_artifact(tiny, tmp_path, request):
 @pytest.mark.parametrize("pattern", ["rounds.pt", "batch-000001.pt"])
 def test_a_damaged_checkpoint_is_no_checkpoint(tiny, tmp_path, request, pattern, damage):
     overrides = ("method=dense", f"store={tmp_path / 'store'}")
-    run(tiny(*overrides), tmp_path / "unbroken")
+    run_config(tiny(*overrides), tmp_path / "unbroken")
     shutil.rmtree(tmp_path / "store" / "distill")
     killer = request.getfixturevalue("killer")
     for _ in range(2):
         with pytest.raises(KilledError):
-            run(tiny(*overrides), tmp_path / "resumed")
+            run_config(tiny(*overrides), tmp_path / "resumed")
     (file,) = (tmp_path / "store" / "distill").glob(f"*.work/{pattern}")
     damage(file)
     killer.undo()
-    run(tiny(*overrides), tmp_path / "resumed")
+    run_config(tiny(*overrides), tmp_path / "resumed")
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
@@ -132,9 +137,17 @@ MOMENTS: dict[str, Callable[[Path], bool]] = {
 }
 
 
+def comparable(summary: dict) -> dict:
+    """A summary without what is measured, at the top or per client."""
+    clients = [{key: value for key, value in client.items() if key not in MEASURED} for client in summary["clients"]]
+    return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
+
+
 def _start(folder: Path, store: Path) -> subprocess.Popen[bytes]:
     arguments = command(*ARGUMENTS, f"hydra.run.dir={folder}")
-    return subprocess.Popen(arguments, env=environment(store), cwd=store.parent, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        arguments, env=environment(store), cwd=store.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
 
 
 def _result(folder: Path) -> tuple[dict, bytes]:
@@ -149,21 +162,47 @@ def unbroken(tmp_path_factory) -> tuple[dict, bytes]:
     return _result(root / "run")
 
 
-@pytest.mark.parametrize("phase", sorted(MOMENTS))
-def test_killed_and_started_again(phase, unbroken, tmp_path):
-    store = tmp_path / "store"
-    process = _start(tmp_path / "killed", store)
+def _when(moment: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 200
-    while not MOMENTS[phase](store):
-        assert process.poll() is None, "the run ended before it could be killed"
+    while not moment():
+        assert process.poll() is None, "the run ended before it could be stopped"
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "killed" / "summary.json").exists()
+
+
+SIGNALS = {"clients": signal.SIGTERM, "stratify": signal.SIGINT, "distill": signal.SIGKILL}
+"""What stops a run in each phase."""
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+LINE = "oneshot_fl: interrupted; the same command resumes\n"
+
+
+@pytest.mark.parametrize("phase", sorted(MOMENTS))
+def test_stopped_by_a_signal_and_started_again(phase, unbroken, tmp_path):
+    store, number = tmp_path / "store", SIGNALS[phase]
+    process = _start(tmp_path / "stopped", store)
+    _when(lambda: MOMENTS[phase](store), process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == CODES[number]
+    status = json.loads((tmp_path / "stopped" / "run.json").read_text())["status"]
+    assert (status, err.decode().endswith(LINE)) == (
+        ("running", False) if number == signal.SIGKILL else ("interrupted", True)
+    )
+    assert b"Traceback" not in err
+    assert not (tmp_path / "stopped" / "summary.json").exists()
     assert _finished(store, phase) < {"clients": 5, "stratify": 5, "distill": 1}[phase]
     finished = {path: path.stat().st_mtime_ns for path in store.glob("*/*/manifest.json")}
     assert _start(tmp_path / "again", store).wait(timeout=240) == 0
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "finished work was done again"
     assert _result(tmp_path / "again") == unbroken
     assert not list(store.rglob("*.work"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="nobody tells what a process has loaded")
+@pytest.mark.parametrize("library", ["_yaml", "libtorch_cpu"])
+def test_stopped_while_libraries_load(library, tmp_path):
+    process = _start(tmp_path / "stopped", tmp_path / "store")
+    _when(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert (process.returncode, err.decode()) == (130, LINE)

@@ -1,8 +1,12 @@
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from oneshot_fl.process import MALLOPT, keep_freed_memory, share_the_cores
+from oneshot_fl.process import MALLOPT, STOPPING, Interrupted, keep_freed_memory, share_the_cores, stoppable
 
 
 @pytest.fixture
@@ -49,3 +53,112 @@ def test_only_glibc_is_told_to_keep_memory_and_the_users_settings_win(environmen
     keep_freed_memory()
     assert len(library.told) == told
     assert library.told.items() <= set(MALLOPT.values())
+
+
+WITHIN = """
+import sys, time
+from oneshot_fl import process
+from oneshot_fl.process import stoppable
+def begun():
+    print("begun", flush=True)
+with stoppable():
+    {body}
+"""
+FIT = """
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+    class Endless(LightningModule):
+        automatic_optimization = False
+        def configure_optimizers(self):
+            return torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+        def training_step(self, batch, batch_idx):
+            begun()
+            for _ in range(6000):
+                time.sleep(0.01)
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False)
+    try:
+        trainer.fit(Endless(), train_dataloaders=range(1))
+    finally:
+        print("cleaned up")
+    print("went on")
+"""
+SLEEP = """
+    try:
+        begun()
+        time.sleep(60)
+    finally:
+        print("cleaned up")
+    print("went on")
+"""
+SWALLOWED = """
+    try:
+        begun()
+        time.sleep(60)
+    except BaseException:
+        print("cleaned up")
+    time.sleep(60)
+    print("went on")
+"""
+SLOW_CLEANING = """
+    try:
+        begun()
+        time.sleep(60)
+    finally:
+        time.sleep(2.5)
+        print("cleaned up")
+    print("went on")
+"""
+IMPORTING = """
+    begun()
+    try:
+        while True:
+            for name in [name for name in sys.modules if name.startswith("json")]:
+                del sys.modules[name]
+            import json
+    finally:
+        print("cleaned up")
+    print("went on")
+"""
+
+
+def _started(body: str) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", WITHIN.format(body=body.lstrip())], **pipes)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("body", [FIT, SLEEP, SWALLOWED, SLOW_CLEANING, IMPORTING])
+def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number, code):
+    process = _started(body)
+    process.send_signal(number)
+    process.send_signal(number)  # as when a terminal and a wrapper both pass it on
+    out, err = process.communicate(timeout=50)
+    assert (process.returncode, out) == (code, "cleaned up\n")
+    assert err.endswith("oneshot_fl: interrupted; the same command resumes\n")
+    assert "Traceback" not in err
+
+
+def test_a_signal_after_a_while_ends_what_does_not_clean_up():
+    process = _started(SLOW_CLEANING.replace("2.5", "60").replace("    begun()", "    process.PATIENCE = 0; begun()"))
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_after_the_block_signals_are_as_before():
+    before = [signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)]
+    with pytest.raises(SystemExit) as raised, stoppable():
+        signal.raise_signal(signal.SIGTERM)
+    assert raised.value.code == 143
+    assert [signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)] == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_stop_is_no_exception_and_no_keyboard_interrupt():
+    assert not issubclass(Interrupted, Exception | KeyboardInterrupt)

@@ -16,7 +16,8 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
     """
     from omegaconf.errors import OmegaConfBaseException
 
-    from oneshot_fl.config.checks import check, explain
+    from oneshot_fl.config.checks import check
+    from oneshot_fl.config.explain import explain
     from oneshot_fl.errors import OneshotError
 
     try:

@@ -83,7 +83,12 @@ def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
 
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
     pairs = zip(client_nodes(cfg), kinds(cfg), strict=True)
-    return tuple(ClientPlan(_architecture(node), _training(cfg, kind, node.name), KINDS[kind]) for node, kind in pairs)
+    return tuple(_client(cfg, node, kind) for node, kind in pairs)
+
+
+def _client(cfg: DictConfig, node: DictConfig, kind: KindName) -> ClientPlan:
+    own_rate_key = f"clients.lr_of.{node.name}" if node.name in (cfg.clients.lr_of or ()) else None
+    return ClientPlan(_architecture(node), _training(cfg, kind, node.name), KINDS[kind], own_rate_key)
 
 
 def _training(cfg: DictConfig, kind: KindName, name: str) -> Training:

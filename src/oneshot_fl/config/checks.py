@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache, reduce
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
-from oneshot_fl.config.compose import build, choices, config_dir, did_you_mean, plain, recipe, search_path
+from oneshot_fl.config.compose import build, choices, did_you_mean, plain, recipe
+from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
+from oneshot_fl.config.fits import shown
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
-from oneshot_fl.config.rules import check_group, has_no_value, shown
+from oneshot_fl.config.rules import check_group, has_no_value
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 
@@ -30,7 +32,7 @@ def check(cfg: DictConfig) -> None:
     _check_missing(cfg)
     check_top(settings)
     check_tables(settings)
-    check_method(settings["method"], _lookups())
+    check_method(settings["method"])
     check_called(settings)
     _check_names(settings)
     client_nodes(cfg)
@@ -72,37 +74,23 @@ def _without_entry(cfg: DictConfig, text: str) -> str | None:
     )
 
 
-def _groups() -> Iterable[str]:
-    """All config groups as paths: `data`, `method/ensemble`, ..."""
-    root = config_dir()
-    return (
-        str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_dir() and any(path.glob("*.yaml"))
-    )
-
-
 def _check_unknown(settings: dict[Any, Any]) -> None:
     """Keys appended with `+` where nothing would read them; nodes with a `_target_` are held against that."""
-    known = _all_keys()
+    if stray := [name for name in OF_OTHERS if name in settings]:
+        raise OneshotError(
+            f"{stray[0]}: has no keys, its choices set those of other groups; choose one, {stray[0]}=NAME"
+        )
+    known = all_keys()
     for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
         node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings
         names = [f"{group}.{name}".strip(".") for name in (node if isinstance(node, dict) else ())]
         if unknown := [name for name in names if name not in known]:
-            raise OneshotError(_no_such_key(unknown[0], known))
-
-
-def _no_such_key(key: str, known: tuple[str, ...]) -> str:
-    if key in known:
-        group = key.rsplit(".", 1)[0].replace(".", "/")
-        return (
-            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (if a sweep "
-            f"chooses the {group}, write ++{key}=...)"
-        )
-    return f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys"
+            raise OneshotError(no_such_key(unknown[0], known))
 
 
 def _check_groups(settings: dict[Any, Any]) -> None:
     """A name or number where a group of settings belongs; some slots of a method may be null."""
-    for group in _groups():
+    for group in groups():
         *outer, name = group.split("/")
         node: Any = settings
         for part in outer:
@@ -115,12 +103,6 @@ def _check_missing(cfg: DictConfig) -> None:
     missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names", "cvae.names"})
     if missing:
         raise OneshotError(has_no_value(missing[0]))
-
-
-def _lookups() -> frozenset[str]:
-    """Keys directly below some method that hold tables."""
-    inner = {key.split(".")[1] for key in _all_keys() if key.startswith("method.") and key.count(".") == 2}
-    return frozenset(inner)
 
 
 def _check_names(settings: dict[Any, Any]) -> None:
@@ -161,7 +143,7 @@ def _check_folders(settings: dict[Any, Any]) -> None:
         try:
             there = nearest_folder(Path(text).expanduser())
         except (OSError, RuntimeError) as error:  # too long for a name; no such user's home
-            raise OneshotError(f"{key}={shown(text)}: is no path here ({error})") from error
+            raise OneshotError(f"{key}={shown(text)}: is no path here ({getattr(error, 'strerror', error)})") from error
         if not there.is_dir():
             raise OneshotError(f"{key}={shown(text)}: {there} is a file, not a folder; set another folder")
         if key == "store" and not os.access(there, os.W_OK | os.X_OK):
@@ -254,54 +236,3 @@ def _check_architectures(cfg: DictConfig) -> None:
         from oneshot_fl.methods.ot import require_chain
 
         require_chain(build(servers[0], spec=DataSpec(channels=3, size=32, classes=10, mean=(0,) * 3, std=(1,) * 3)))
-
-
-def explain(error: Exception) -> str:
-    """One plain line for an error that Hydra or OmegaConf raised while composing the configuration."""
-    text = " ".join(str(error).split())
-    if override := getattr(error, "override", None):
-        return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
-    if match := re.search(r"Could not override '([^']+)'", text):
-        return _no_such_key(match[1], _all_keys())
-    if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
-        return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
-    if match := re.search(r"Missing mandatory value: (\S+)", text):
-        return has_no_value(match[1])
-    return re.sub(r" See https?://\S+.*", "", text)
-
-
-def _no_such_choice(group: str, name: str, options: list[str]) -> str:
-    if group == "experiment":  # the only group whose choices also lie in folders: experiment=fedhydra/table1
-        folders = {path.name: path for path in sorted((config_dir() / group).iterdir()) if path.is_dir()}
-        folder = name.partition("/")[0]
-        if folder in folders:
-            options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
-        else:
-            options += [f"{other}/..." for other in folders]
-    return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
-
-
-def _all_keys() -> tuple[str, ...]:
-    """Every key that some choice of the configuration has, and every group."""
-    return _keys_below(tuple(search_path()))
-
-
-@cache  # a sweep checks every job
-def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
-    keys = {group for path in _groups() for group in (path, path.replace("/", "."))}
-    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
-    for folder, path in files:
-        package = ".".join(path.relative_to(folder).parts[:-1])
-        if package.startswith("experiment"):  # they set keys of the others
-            continue
-        own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
-        keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
-    return tuple(sorted(keys))
-
-
-def _flat(node: Any, prefix: str = "") -> list[str]:
-    """The dotted names of all keys below a dictionary."""
-    if not isinstance(node, dict):
-        return []
-    names = {f"{prefix}.{key}".strip("."): value for key, value in node.items()}
-    return [*names, *(inner for name, value in names.items() for inner in _flat(value, name))]

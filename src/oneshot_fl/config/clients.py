@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import architecture, plain
+from oneshot_fl.config.fits import problem
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import NotNegative
 
 KindName = Literal["classifier", "cvae"]
 """What a client trains: a classifier, which it uploads, or a conditional VAE, of which it uploads the decoder."""
@@ -30,7 +32,7 @@ def kinds(cfg: DictConfig) -> list[KindName]:
     given, clients = plain(cfg.clients.kinds), cfg.partition.clients
     if given is None:
         return ["classifier"] * clients
-    if isinstance(given, list) and given and set(given) <= set(KINDS):
+    if isinstance(given, list) and given and all(one in KINDS for one in given):
         return [given[k % len(given)] for k in range(clients)]
     if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
         return _in_blocks(list(given), list(given.values()), clients)
@@ -120,6 +122,4 @@ def _in_blocks(choices: Sequence[T], shares: Sequence[float], clients: int) -> l
 
 
 def _are_shares(values: Any) -> bool:
-    if not isinstance(values, list) or not all(isinstance(value, int | float) and value >= 0 for value in values):
-        return False
-    return sum(values) > 0
+    return isinstance(values, list) and all(problem(one, NotNegative) is None for one in values) and sum(values) > 0

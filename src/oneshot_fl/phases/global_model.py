@@ -101,7 +101,7 @@ def distill(
     state, ensemble, synthetic = (_only(name, artifact.tensors) for name in ("student", "ensemble", "synthetic"))
     model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")
     report(artifact.facts["history"])
-    report.task.finish()
+    report.finish(from_store=artifact.from_store)
     return Distilled(
         model,
         artifact.facts["history"],
@@ -164,6 +164,7 @@ def _fit(
 ) -> float:
     """Run the rounds that are left; the seconds that earlier processes spent on the others."""
     left = module.settings.rounds - checkpoint.rounds_done
+    report.task.from_store(checkpoint.rounds_done)
     if left == 0:  # killed between the last round and the storing of the result
         checkpoint.restore(module, [])
     else:
@@ -180,8 +181,14 @@ class _RoundReport:
     """Log every round of a history once, whether it was run now, resumed or loaded."""
 
     def __init__(self, context: Context, rounds: int) -> None:
-        self.log, self.seen = context.log, 0
+        self.log, self.seen, self.rounds = context.log, 0, rounds
         self.task = context.progress.task("distillation", rounds, "rounds")
+
+    def finish(self, *, from_store: bool) -> None:
+        """The phase is over."""
+        if from_store:
+            self.task.from_store(self.rounds)
+        self.task.finish()
 
     def __call__(self, history: list[dict[str, Any]]) -> None:
         for row in history[self.seen :]:

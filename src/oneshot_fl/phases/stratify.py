@@ -163,6 +163,8 @@ def stratify(
 
         keyed = {**inputs, "code": digest_of(__name__, inputs)}
         columns.append(context.store.get_or_make("stratify", keyed, measure, waiting=context.progress.note))
+        if columns[-1].from_store:
+            task.from_store(classes)
         task.reach((k + 1) * classes)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)

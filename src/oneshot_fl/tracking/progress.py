@@ -13,7 +13,7 @@ class Task:
 
     def __init__(self, bars: Bars, name: str, total: int, unit: str) -> None:
         self._bars, self._name, self._unit, self._total = bars, name, unit, total
-        self._begun = time.perf_counter()
+        self._begun, self._stored = time.perf_counter(), 0
         self._id = bars.add_task(name, total=total, detail="")
 
     def advance(self, detail: str = "") -> None:
@@ -24,6 +24,10 @@ class Task:
         """At least `completed` steps are done, some of them perhaps in an earlier run."""
         self._bars.update(self._id, completed=completed, detail=detail)
 
+    def from_store(self, steps: int) -> None:
+        """That many of the steps were not taken now: an earlier run, or another one, has left what they make."""
+        self._stored += steps
+
     @property
     def completed(self) -> int:
         """Steps done so far."""
@@ -33,8 +37,16 @@ class Task:
         """The phase is over."""
         self.reach(self._total, detail)
         if not self._bars.console.is_terminal:
-            seconds = time.perf_counter() - self._begun
-            self._bars.console.print(f"{self._name}: {self._total} {self._unit} in {seconds:.1f} s {detail}".rstrip())
+            self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip())
+
+    def _report(self) -> str:
+        """What was done in what time, and what was found in the store, which takes no time worth telling."""
+        if self._total and self._stored == self._total:
+            return f"{self._total} {self._unit}, from store"
+        seconds = f"in {time.perf_counter() - self._begun:.1f} s"
+        if not self._stored:
+            return f"{self._total} {self._unit} {seconds}"
+        return f"{self._total - self._stored} of {self._total} {self._unit} {seconds}, the rest from store"
 
 
 class Progress:

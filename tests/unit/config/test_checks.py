@@ -4,9 +4,10 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.checks import check, explain
+from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
 from oneshot_fl.config.compose import architecture
+from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.conftest import compose_config
 
@@ -80,6 +81,9 @@ def _complaint(*overrides: str) -> str:
         ("seed=-1", ["seed=-1"]),
         ("communication_rounds=0", ["communication_rounds=0", "at least 1"]),
         ("communication_rounds=2 server_model=lenet5", ["communication_rounds=2", "one architecture"]),
+        ("+protocol.x=1", ["protocol: has no keys", "protocol=NAME"]),
+        ("+local.x=1", ["local: has no keys"]),
+        ("+experiment.x=1", ["experiment: has no keys", "experiment=NAME"]),
         ("server_model=resnet19", ["resnet19", "resnet18"]),
         ("server_model=mixed method=dense", ["mixed", "several architectures"]),
         ("server_model=fedhydra_mixed method=dense", ["fedhydra_mixed", "several architectures"]),
@@ -254,3 +258,8 @@ def test_other_kinds_are_refused(given):
 def test_methods_and_kinds_of_clients_must_fit(overrides, line):
     with pytest.raises(OneshotError, match=line):
         check(compose_config(*overrides))
+
+
+def test_what_several_choices_share_is_not_offered():
+    assert "mnist" in _complaint("data=minst")
+    assert "_torchvision" not in _complaint("data=minst")

@@ -1,17 +1,43 @@
 import torch
 
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.parts.ensembles import LogitAverage
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.methods.co_boosting import BoostedWeights
+from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.parts.ensembles import LogitAverage, SizeWeighted
 from oneshot_fl.phases.evaluate import evaluate
+from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
+from tests.conftest import recipe_of, server_of
 
 
 def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
     labels = torch.tensor([0, 0, 0, 1, 2])
     test = ImageBatches(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), labels, spec=spec, batch_size=2)
     says_0, says_1 = fixed_logits([1.0, 0.0, 0.0]), fixed_logits([0.0, 5.0, 0.0])
-    ensembles = {"uniform": LogitAverage(Uploads([], [1, 1]))}  # mean logits [.5, 2.5, 0]: class 1
+    ensembles = {"uniform": LogitAverage(server_of())}  # mean logits [.5, 2.5, 0]: class 1
     result = evaluate(test, [says_0, says_1], fixed_logits([0.0, 0.0, 1.0]), ensembles, context=context)
     assert result.clients == [0.6, 0.2]
     assert result.ensembles == {"uniform": 0.2}
     assert result.server == 0.2
+
+
+AS_PUBLISHED = {"scale": 1.0, "in_model": True, "space": "logits"}
+ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggregation, **AS_PUBLISHED)}
+
+
+def test_rows_are_tested_as_far_as_the_server_has_what_they_need(fixed_logits):
+    models = [fixed_logits([1.0, 0.0, 0.0]), fixed_logits([0.0, 1.0, 0.0])]
+    assert ensembles_to_test(ROWS, None, server_of(), {}) == {}
+    assert set(ensembles_to_test(ROWS, None, server_of(models), {})) == {"uniform"}
+    guided = server_of(models, guidance=torch.ones(3, 2))
+    assert set(ensembles_to_test(ROWS, None, guided, {})) == {"uniform", "guided"}
+
+
+def test_the_methods_own_ensemble_is_tested_as_it_learned(fixed_logits):
+    server = server_of([fixed_logits([1.0, 0.0, 0.0]), fixed_logits([0.0, 1.0, 0.0])], [1, 3])
+    settings = {"step": 0.1, "decay": 1.0, "per": "round", "include_newest": True, "normalise": True}
+    own = recipe_of(BoostedWeights, name="boosted", **settings)
+    learned = {"weights": torch.tensor([0.1, 0.9]), "rate": torch.tensor(0.1)}
+    found = ensembles_to_test({"sized": recipe_of(SizeWeighted)}, own, server, learned)
+    assert found["sized"].weights.tolist() == [0.25, 0.75]
+    assert found["boosted"].weights.tolist() == learned["weights"].tolist()
+    assert ensembles_to_test({}, own, server, {})["boosted"].weights.tolist() == [0.5, 0.5]

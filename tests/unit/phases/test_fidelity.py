@@ -1,6 +1,6 @@
 """Distances by hand, what the features are, and that the classifier is trained once."""
 
-from functools import partial
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +10,11 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.phases.clients.train import ClientPlan, Training
+from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.fidelity import FidelityReference, distances, features, gaussian_noise, measure, two_draws
+from tests.conftest import recipe_of
 
 CROSS = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]).double()
 """Mean 0; covariance diag(2/3, 8/3), sums of squares over n - 1 = 3."""
@@ -82,12 +84,15 @@ def data():
     return make_dataset(name="stripes", train=both, test=both, class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
 
 
-def _measure(data, context, images, labels, *, samples=30):
-    plan = ClientPlan("cnn2", {"norm": True}, partial(cnn2, data.spec, norm=True))
-    training = Training({"epochs": 8, "batch_size": 16, "seed": 0}, partial(torch.optim.Adam, lr=0.01))
+def _reference(*, build=cnn2, samples=30, lr=0.01, **options) -> FidelityReference:
+    training = Training(epochs=8, batch_size=16, optimizer=recipe_of(torch.optim.Adam, lr=lr), seed=0)
+    settings = options or {"norm": True}
+    return FidelityReference(Architecture(recipe_of(build, name="cnn2", **settings)), training, samples)
+
+
+def _measure(data, context, images, labels, **options):
     test = ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=64)
-    fidelity_reference = FidelityReference(plan, training, samples, seed=0)
-    return measure(fidelity_reference, images, labels, data=data, test=test, context=context)
+    return measure(_reference(**options), images, labels, data=data, test=test, context=context)
 
 
 def test_good_images_are_nearer_than_noise_and_the_classifier_is_trained_once(data, context, monkeypatch):
@@ -108,3 +113,21 @@ def test_too_few_images_are_refused_before_anything_is_trained(data, context, mo
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", None)
     with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.samples=30: .* only 29 synthetic images.*29 or less"):
         _measure(data, context, data.train_images[:29], data.train_labels[:29])
+
+
+def test_a_diverged_classifier_names_its_own_learning_rate(data, context):
+    with pytest.raises(OneshotError, match=r"diverged, .*; lower evaluate\.fidelity\.optimizer\.lr=1e\+30$"):
+        _measure(data, context, data.train_images, data.train_labels, lr=1e30)
+
+
+def pixels(spec) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(spec.channels, spec.classes, spec.size), nn.Flatten())
+
+
+def test_what_cannot_be_measured_on_a_data_set_is_refused(data):
+    _reference(samples=45).check(data)
+    with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.samples=46: .*has 90 .*set it to 45 or less"):
+        _reference(samples=46).check(data)
+    without = replace(_reference(), architecture=Architecture(recipe_of(pixels, name="pixels")))
+    with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.model=pixels: has no linear layer"):
+        without.check(data)

@@ -1,6 +1,6 @@
 """Algorithm 2: stacked generators equal the sequential algorithm, written here as the paper writes it."""
 
-from functools import partial
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,54 +8,47 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.phases.stratify import stratify
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases.stratify import Stratification, stratify
 from oneshot_fl.seeds import torch_generator
+from tests.conftest import recipe_of, uploads_of
 
 SPEC = DataSpec(1, 8, 4, (0.5,), (0.5,))
-SETTINGS = {"steps": 4, "batch_size": 8, "min_loss": 1e-8, "seed": 3}
-ADAM = partial(torch.optim.Adam, lr=0.001, betas=(0.5, 0.999))
-
-
-def _generator() -> ConvGenerator:
-    return ConvGenerator(SPEC, noise=6, width=4)
+ADAM = recipe_of(torch.optim.Adam, lr=0.001, betas=(0.5, 0.999))
+GENERATOR = recipe_of(ConvGenerator, noise=6, width=4)
+SETTINGS = Stratification(steps=4, batch_size=8, classes_at_once="auto", min_loss=1e-8, optimizer=ADAM, seed=3)
 
 
 @pytest.fixture
-def clients() -> list[TrainedClient]:
+def clients() -> Uploads:
     models = [cnn2(SPEC, norm=True) for _ in range(2)]
     for model in models:
         model(torch.randn(64, 1, 8, 8))
-    return [TrainedClient(model.eval(), "cnn2", f"key{k}", 10, 0.0) for k, model in enumerate(models)]
+        model.eval()
+    return uploads_of(models, [10, 10])
 
 
 def _run(clients, context, **options):
-    return stratify(
-        clients,
-        classes=4,
-        build_generator=_generator,
-        generator_settings={},
-        settings=SETTINGS | {"classes_at_once": "auto"} | options,
-        optimizer=ADAM,
-        context=context,
-    )
+    settings = replace(SETTINGS, **options)
+    return stratify(clients, spec=SPEC, generator=GENERATOR, settings=settings, context=context)
 
 
-def _algorithm_2(clients: list[TrainedClient]) -> torch.Tensor:
-    U = torch.zeros(4, len(clients))
-    for k, client in enumerate(clients):
+def _algorithm_2(clients: Uploads) -> torch.Tensor:
+    U = torch.zeros(4, len(clients.models))
+    for k, client in enumerate(clients.models):
         for j in range(4):
-            rng = torch_generator(SETTINGS["seed"], "stratify")
-            generator = _generator()
+            rng = torch_generator(SETTINGS.seed, "stratify")
+            generator = GENERATOR(spec=SPEC)
             generator.reset(rng)
-            z = torch.randn(SETTINGS["batch_size"], 6, generator=rng)
-            y = torch.full((SETTINGS["batch_size"],), j)
+            z = torch.randn(SETTINGS.batch_size, 6, generator=rng)
+            y = torch.full((SETTINGS.batch_size,), j)
             optimizer = ADAM(generator.parameters())
             losses = []
-            for _ in range(SETTINGS["steps"]):
-                loss = F.cross_entropy(client.model(generator(z)), y)
+            for _ in range(SETTINGS.steps):
+                loss = F.cross_entropy(client(generator(z)), y)
                 losses.append(loss.item())
                 optimizer.zero_grad()
                 loss.backward()
@@ -91,7 +84,20 @@ def test_finished_groups_of_classes_are_not_measured_again(clients, context, mon
 
 
 def test_the_client_is_not_changed(clients, context):
-    before = {name: tensor.clone() for name, tensor in clients[0].model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in clients.models[0].state_dict().items()}
     _run(clients, context)
-    after = clients[0].model.state_dict()
+    after = clients.models[0].state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_diverged_generator_names_the_learning_rate_and_is_not_stored(clients, context):
+    with pytest.raises(OneshotError, match=r"^stratification diverged: .*lower stratify\.optimizer\.lr=1e\+30$"):
+        _run(clients, context, optimizer=recipe_of(torch.optim.Adam, lr=1e30))
+    assert not list(context.store.root.glob("stratify/*/manifest.json"))
+
+
+def test_a_column_depends_on_its_own_client_only(clients, context):
+    both = _run(clients, context)
+    first = _run(Uploads(clients.classifiers[:1]), context)
+    assert first.keys == both.keys[:1]
+    assert torch.equal(first.U[:, 0], both.U[:, 0])

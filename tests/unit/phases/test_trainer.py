@@ -1,5 +1,6 @@
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 
 from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here, trainer_of
+from tests.conftest import CPU
 
 
 class OneConvolution(LightningModule):
@@ -25,7 +27,7 @@ class OneConvolution(LightningModule):
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_outputs_of_convolutions_have_the_layout_that_was_asked_for(channels, channels_last):
     module = OneConvolution(channels)
-    trainer = make_trainer({"accelerator": "cpu", "channels_last": channels_last})
+    trainer = make_trainer(replace(CPU, channels_last=channels_last))
     trainer.test(module, torch.zeros(2, 1, channels, 8, 8), verbose=False)
     assert module.output.is_contiguous(memory_format=torch.channels_last) is channels_last
     assert module.output.is_contiguous() is not channels_last
@@ -43,16 +45,15 @@ def test_a_cpu_tells_whether_it_multiplies_bf16(tmp_path, flags, expected):
 @pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_auto_is_what_the_cpu_is_fastest_with(monkeypatch, has_bf16, expected):
     monkeypatch.setattr("oneshot_fl.phases.trainer.cpu_has_bf16", lambda: has_bf16)
-    settings = {"accelerator": "cpu", "channels_last": True}
-    assert precision_here({**settings, "precision": "auto"}) == expected
-    assert precision_here({**settings, "precision": "64-true"}) == "64-true"
+    assert precision_here(replace(CPU, precision="auto")) == expected
+    assert precision_here(replace(CPU, precision="64-true")) == "64-true"
+    assert replace(CPU, precision="auto").resolved() == replace(CPU, precision=expected)
 
 
 def test_each_trainer_sets_the_precision_of_matrix_products_anew():
-    settings = {"accelerator": "cpu", "channels_last": True}
-    make_trainer({**settings, "matmul_precision": "medium"})
+    make_trainer(replace(CPU, matmul_precision="medium"))
     assert torch.get_float32_matmul_precision() == "medium"
-    make_trainer(settings)
+    make_trainer(CPU)
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -79,7 +80,7 @@ def test_mixed_precision_sees_weights_that_changed_within_a_training_step():
     """torch's autocast may keep its bf16 copies of weights until it ends, which here is a whole round or epoch."""
     module = TwoSteps()
     nn.init.ones_(module.model.weight)
-    trainer = make_trainer({"accelerator": "cpu", "precision": "bf16-mixed", "channels_last": True})
+    trainer = make_trainer(replace(CPU, precision="bf16-mixed"))
     trainer.fit(module, torch.ones(1, 1, 1))
     assert module.answers == [1.0, 8.0]
 
@@ -113,7 +114,7 @@ def _train_one_weight(*, batches):
     module = OneWeight()
     seen = [weakref.ref(module), weakref.ref(module.weight)]
     try:
-        with trainer_of(module, {"accelerator": "cpu", "channels_last": True}) as trainer:
+        with trainer_of(module, CPU) as trainer:
             seen.append(weakref.ref(trainer))
             trainer.fit(module, train_dataloaders=batches)
     except TypeError:

@@ -1,31 +1,41 @@
+"""`run.json` and `error.txt`: what stays of a run however it ends."""
+
 import json
+import signal
 
 import pytest
 
-from oneshot_fl.reporting.record import ERROR, TRACE, traced
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import Interrupted
+from oneshot_fl.reporting.record import traced
 
 
 def _trace(folder):
-    return json.loads((folder / TRACE).read_text())
+    return json.loads((folder / "run.json").read_text())
 
 
-def test_a_trace_tells_how_the_run_stands_from_its_first_moment(tmp_path):
-    with traced(tmp_path, {"method": "ot"}) as trace:
-        assert _trace(tmp_path) == {"method": "ot", "status": "running"}
-        trace.describe({"method": "ot", "seed": 1})
-        assert _trace(tmp_path) == {"method": "ot", "seed": 1, "status": "running"}
-    assert _trace(tmp_path)["status"] == "done"
+def test_a_run_is_told_of_from_its_first_moment_and_more_when_more_is_known(tmp_path):
+    with traced(tmp_path, {"method": "dense"}) as trace:
+        assert _trace(tmp_path) == {"method": "dense", "status": "running"}
+        trace.describe({"method": "dense", "seed": 3})
+        assert _trace(tmp_path) == {"method": "dense", "seed": 3, "status": "running"}
+    assert _trace(tmp_path) == {"method": "dense", "seed": 3, "status": "done"}
+    assert not (tmp_path / "error.txt").exists()
 
 
-def test_a_failure_leaves_its_line_and_its_traceback(tmp_path):
-    with pytest.raises(RuntimeError), traced(tmp_path, {}):
-        raise RuntimeError("no\nmemory")
-    assert _trace(tmp_path) == {"status": "failed", "error": "no memory"}
-    assert "RuntimeError" in (tmp_path / ERROR).read_text()
+def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):
+    def fails():
+        raise OneshotError("data.size=0:\nmust be 1")
+
+    with pytest.raises(OneshotError), traced(tmp_path, {"method": "dense"}):
+        fails()
+    assert _trace(tmp_path) == {"method": "dense", "status": "failed", "error": "data.size=0: must be 1"}
+    assert "in fails" in (tmp_path / "error.txt").read_text()
+    with traced(tmp_path, {}):
+        assert not (tmp_path / "error.txt").exists()  # of another attempt
 
 
-def test_an_interruption_is_no_failure(tmp_path):
-    with pytest.raises(KeyboardInterrupt), traced(tmp_path, {}):
-        raise KeyboardInterrupt
-    assert _trace(tmp_path)["status"] == "interrupted"
-    assert not (tmp_path / ERROR).exists()
+def test_an_interrupted_run_says_so(tmp_path):
+    with pytest.raises(Interrupted), traced(tmp_path, {}):
+        raise Interrupted(signal.SIGTERM)
+    assert _trace(tmp_path) == {"status": "interrupted", "error": "interrupted; the same command resumes"}

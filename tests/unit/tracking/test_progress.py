@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from oneshot_fl.tracking.progress import Progress
@@ -26,3 +27,29 @@ def test_on_a_terminal_the_bar_shows_what_is_done():
     assert "distillation" in text.getvalue()
     assert "3/4" in text.getvalue()
     assert "accuracy 0.500" in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stored", "begin", "end"),
+    [
+        ([], "local training: 10 client epochs in ", " s\n"),
+        ([4], "local training: 6 of 10 client epochs in ", " s, the rest from store\n"),
+        ([4, 6], "local training: 10 client epochs, from store\n", ""),
+    ],
+)
+def test_the_line_says_what_was_found_in_the_store_instead_of_a_time_that_nothing_took(stored, begin, end):
+    text = io.StringIO()
+    task = Progress(Console(file=text)).task("local training", 10, "client epochs")
+    for steps in stored:
+        task.from_store(steps)
+    task.finish()
+    assert text.getvalue().startswith(begin)
+    assert text.getvalue().endswith(end)
+
+
+def test_a_phase_without_steps_came_from_nowhere():
+    text = io.StringIO()
+    task = Progress(Console(file=text)).task("distillation", 0, "rounds")
+    task.from_store(0)
+    task.finish()
+    assert text.getvalue().startswith("distillation: 0 rounds in ")

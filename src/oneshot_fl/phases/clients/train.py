@@ -98,6 +98,8 @@ class TrainedClient:
     seconds: float
     macs: int
     """Multiply-accumulates of one image's pass through what it trains."""
+    from_store: bool = False
+    """Whether it was trained before."""
 
 
 def train_clients(
@@ -126,6 +128,8 @@ def train_clients(
         client = _LocalClient(k, plan, indices[k], start)
         advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
         trained.append(client.train(data, advance, context))
+        if trained[-1].from_store:
+            progress.from_store(plan.training.epochs)
         progress.reach(sum(epochs[: k + 1]))
     progress.finish()
     return trained
@@ -166,7 +170,15 @@ class _LocalClient:
             context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
         sent = Sent(artifact.key, len(self.index), artifact.facts, build)
         upload = kind.upload(model, data.spec, sent)
-        return TrainedClient(upload, kind.name, self.plan.architecture.name, len(self.index), artifact.seconds, macs)
+        return TrainedClient(
+            upload,
+            kind.name,
+            self.plan.architecture.name,
+            len(self.index),
+            artifact.seconds,
+            macs,
+            artifact.from_store,
+        )
 
     def _inputs(self, data: Dataset) -> dict[str, Any]:
         inputs = {

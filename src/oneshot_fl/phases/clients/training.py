@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.values import BatchSize, CountOrZero, Positive, Seed
+from oneshot_fl.values import BatchSize, CountOrZero, Radius, Seed
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Training:
     optimizer: Recipe[torch.optim.Optimizer]
     seed: Seed
     augmentation: Literal["none", "flip", "crop", "crop_flip"] = "none"
-    sam: Positive | None = None
+    sam: Radius | None = None
     """Radius rho of sharpness-aware minimisation; None for none."""
 
 

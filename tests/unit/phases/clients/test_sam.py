@@ -1,17 +1,19 @@
 """Sharpness-aware minimisation, against steps derived by hand."""
 
 from dataclasses import replace
-from functools import partial
 from math import log
 
 import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.data.dataset import make_dataset
-from oneshot_fl.data.partition import Partition
+from oneshot_fl.data.dataset import DataSpec, make_dataset
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.sam import running_statistics_kept
-from oneshot_fl.phases.clients.train import ClientPlan, Training, train_clients
+from oneshot_fl.phases.clients.train import ClientPlan, train_clients
+from oneshot_fl.phases.clients.training import Training
+from tests.conftest import recipe_of
 
 LN3 = log(3)
 
@@ -19,7 +21,7 @@ LN3 = log(3)
 class OneWeight(nn.Module):
     """Logits (w x, 0), so that an image x = 1 of class 0 has the loss ln(1 + exp(-w))."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: DataSpec) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.zeros(()))
 
@@ -33,15 +35,11 @@ def _train(context, build, images, *, epochs, momentum=0.0, lr=1.0, sam=LN3):
     data = make_dataset(name="x", train=split, test=split, class_names=("a", "b"), mean=[0.0], std=[1.0])
     logged = []
     context.log.log = lambda metrics, step: logged.append(metrics["clients/00/loss"])
-    settings = {"epochs": epochs, "batch_size": 4, "seed": 0, "sam": sam}
-    (client,) = train_clients(
-        data,
-        Partition("all", [torch.arange(len(images)).numpy()]),
-        [ClientPlan(build.__name__, {}, build)],
-        trainings={"classifier": Training(settings, partial(torch.optim.SGD, lr=lr, momentum=momentum))},
-        context=context,
-    )
-    return client.model, logged
+    sgd = recipe_of(torch.optim.SGD, lr=lr, momentum=momentum)
+    training = Training(epochs=epochs, batch_size=4, optimizer=sgd, seed=0, sam=sam)
+    plan = ClientPlan(Architecture(recipe_of(build)), training, Classifier())
+    (client,) = train_clients(data, [torch.arange(len(images))], [plan], context=context)
+    return client.upload.model, logged
 
 
 WHITE = torch.full((2, 1, 1, 1), 255)
@@ -66,7 +64,7 @@ def test_a_second_step_keeps_the_momentum_of_the_first(context, momentum):
 class TwoWeights(nn.Module):
     """Logits (3 a + 4 b, 0)."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: DataSpec) -> None:
         super().__init__()
         self.a, self.b = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
 
@@ -81,7 +79,7 @@ def test_all_weights_share_the_radius(context):
     assert (model.a.item(), model.b.item()) == (pytest.approx(3 * share), pytest.approx(4 * share))
 
 
-def linear() -> nn.Module:
+def linear(spec: DataSpec) -> nn.Module:
     layer = nn.Linear(1, 2, bias=False)
     nn.init.zeros_(layer.weight)
     return nn.Sequential(nn.Flatten(), layer)
@@ -90,12 +88,12 @@ def linear() -> nn.Module:
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_the_second_pass_sees_the_moved_weights_also_in_mixed_precision(context, precision):
     """g(0) = (-1/2, 1/2); at radius ln 3 / sqrt(2) the logits beside 0 differ by -ln 3, where g = (-3/4, 3/4)."""
-    context = replace(context, trainer={"accelerator": "cpu", "precision": precision, "channels_last": True})
+    context = replace(context, trainer=replace(context.trainer, precision=precision))
     model, _ = _train(context, linear, WHITE, epochs=1, sam=LN3 / 2**0.5)
     assert model[1].weight.flatten().tolist() == pytest.approx([0.75, -0.75], rel=0.01)
 
 
-def normalised() -> nn.Module:
+def normalised(spec: DataSpec) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1), nn.Linear(1, 2))
 
 

@@ -1,44 +1,40 @@
-from functools import partial
+"""Local training: what is learned, what a client's key depends on, and what is never stored."""
 
-import numpy as np
+import io
+from dataclasses import replace
+
 import pytest
 import torch
+from rich.console import Console
 
-from oneshot_fl.data.dataset import make_dataset
-from oneshot_fl.data.partition import Partition
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.zoo import resnet
-from oneshot_fl.phases.clients.train import ClientPlan, Training, train_clients
+from oneshot_fl.phases.clients.classifier import Classifier
+from oneshot_fl.phases.clients.cvae import Autoencoder
+from oneshot_fl.phases.clients.train import ClientPlan, train_clients
+from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.tracking.progress import Progress
+from tests.conftest import recipe_of
 
-SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+OPTIONS = {"cnn2": {"norm": True}, "resnet": {"depth": 18}}
 
 
-@pytest.fixture
-def data():
-    labels = torch.arange(66) % 3
-    images = (labels.view(-1, 1, 1, 1) * 100 + torch.randint(50, (66, 1, 8, 8))).to(torch.uint8)
-    return make_dataset(
-        name="stripes",
-        train=(images, labels),
-        test=(images, labels),
-        class_names=("a", "b", "c"),
-        mean=[0.5],
-        std=[0.5],
-    )
+def _training(*, lr=0.05, **settings):
+    sgd = recipe_of(torch.optim.SGD, lr=lr, momentum=0.9)
+    return Training(**{"epochs": 3, "batch_size": 16, "optimizer": sgd, "seed": 0} | settings)
+
+
+def _plan(build=cnn2, own_rate_key=None, **settings):
+    architecture = Architecture(recipe_of(build, **OPTIONS[build.__name__]))
+    return ClientPlan(architecture, _training(**settings), Classifier(), own_rate_key)
 
 
 def _train(data, context, indices, build=cnn2, **settings):
-    options = {"norm": True} if build is cnn2 else {"depth": 18}
-    plans = [ClientPlan(build.__name__, options, partial(build, data.spec, **options)) for _ in indices]
-    partition = Partition("given", [np.array(index) for index in indices])
-    return train_clients(
-        data,
-        partition,
-        plans,
-        trainings={"classifier": Training({"epochs": 3, "batch_size": 16, "seed": 0} | settings, SGD)},
-        context=context,
-    )
+    plans = [_plan(build, **settings) for _ in indices]
+    return train_clients(data, [torch.tensor(list(index)) for index in indices], plans, context=context)
 
 
 def test_training_lowers_the_loss_and_counts_samples(data, context):
@@ -60,25 +56,25 @@ def test_a_last_batch_of_one_and_a_single_sample_train(data, context, build, cou
 
 def test_a_client_with_a_single_class_trains(data, context):
     (client,) = _train(data, context, [range(0, 66, 3)])
-    logits = client.model.eval()(data.spec.to_input(data.train_images[:3]))
+    logits = client.upload.model.eval()(data.spec.to_input(data.train_images[:3]))
     assert logits.argmax(1).tolist()[0] == 0
 
 
 def test_no_epochs_gives_the_common_initial_weights(data, context):
     clients = _train(data, context, [range(33), range(33, 66)], epochs=0)
-    states = [client.model.state_dict() for client in clients]
+    states = [client.upload.model.state_dict() for client in clients]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_results_do_not_depend_on_the_other_clients(data, context):
     alone = _train(data, context, [range(20)])
     together = _train(data, context, [range(20), range(20, 66)])
-    assert alone[0].key == together[0].key
+    assert alone[0].upload.key == together[0].upload.key
 
 
 def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_not(data, context):
     keys = [
-        _train(data, context, [range(20)], epochs=1, **options)[0].key
+        _train(data, context, [range(20)], epochs=1, **options)[0].upload.key
         for options in (
             {},
             {"augmentation": "none", "sam": None},
@@ -93,43 +89,54 @@ def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_
 
 def test_augmentation_changes_what_is_learned(data, context):
     plain, augmented = (
-        _train(data, context, [range(20)], epochs=1, augmentation=name)[0].model.state_dict()["0.weight"]
+        _train(data, context, [range(20)], epochs=1, augmentation=name)[0].upload.model.state_dict()["0.weight"]
         for name in ("none", "crop")
     )
     assert not torch.equal(plain, augmented)
 
 
-def test_a_vae_learns_and_its_client_uploads_decoder_and_label_counts(data, context):
-    logged = []
-    context.log.log = lambda metrics, step: logged.append(metrics["clients/00/loss"])
-    plan = ClientPlan("mlp", {"latent": 2}, partial(mlp, data.spec, latent=2, hidden=16), kind="cvae")
-    adam = partial(torch.optim.Adam, lr=0.01)
-    (client,) = train_clients(
-        data,
-        Partition("given", [np.arange(0, 44)]),
-        [plan],
-        trainings={"cvae": Training({"epochs": 8, "batch_size": 16, "seed": 0}, adam)},
-        context=context,
-    )
-    assert logged[-1] < logged[0]
-    assert client.label_counts == [15, 15, 14]  # labels 0, 1, 2 in turn
-    assert client.kind == "cvae"
-    images = client.model(torch.zeros(2, 2), torch.tensor([0, 2]))
-    assert images.shape == (2, 1, 8, 8)
-    assert images.min() >= 0
-    assert images[1].mean() > images[0].mean()  # class 2 is brighter
+def test_a_learning_rate_is_part_of_the_key_and_the_name_of_its_key_is_not(data, context):
+    def key(**plan):
+        (client,) = train_clients(data, [torch.arange(20)], [_plan(epochs=1, **plan)], context=context)
+        return client.upload.key
+
+    assert key(lr=0.01) == key(lr=0.01, own_rate_key="clients.lr_of.cnn2") != key(lr=0.1)
 
 
-def test_an_architecture_is_trained_its_own_way_where_there_is_one(data, context):
-    def key(**rates: float) -> str:
-        settings = {"epochs": 1, "batch_size": 16, "seed": 0}
-        trainings = {
-            name: Training(settings | {"lr": lr}, partial(torch.optim.SGD, lr=lr)) for name, lr in rates.items()
-        }
-        plan = ClientPlan("cnn2", {"norm": True}, partial(cnn2, data.spec, norm=True))
-        partition = Partition("given", [np.arange(20)])
-        (client,) = train_clients(data, partition, [plan], trainings=trainings, context=context)
-        return client.key
+@pytest.mark.parametrize("own", [None, "clients.lr_of.cnn2"])
+def test_a_diverged_client_is_never_stored_and_the_line_names_client_and_learning_rate(data, context, own):
+    plans = [_plan(), _plan(lr=1e30, own_rate_key=own)]
+    line = rf"^client 1 \(.*\): training diverged, .*; lower {own or 'clients.optimizer.lr'}=1e\+30$"
+    for _ in range(2):
+        with pytest.raises(OneshotError, match=line):
+            train_clients(data, [torch.arange(20), torch.arange(20, 60)], plans, context=context)
+        assert len(list(context.store.root.glob("clients/*/manifest.json"))) == 1  # client 0's
 
-    assert key(classifier=0.1, cnn2=0.01) == key(classifier=0.01) != key(classifier=0.1)
-    assert key(classifier=0.1, lenet5=0.01) == key(classifier=0.1)
+
+def test_a_client_that_diverges_in_its_very_last_step_is_noticed_too(data, context):
+    """One batch, one epoch: its loss is that at the initial weights, and finite."""
+    with pytest.raises(OneshotError, match=r"^client 0 \(.*\): training diverged, .* not finite.*=1e\+38$"):
+        _train(data, context, [range(16)], epochs=1, lr=1e38)
+    assert not list(context.store.root.glob("clients/*/manifest.json"))
+
+
+def test_a_diverged_decoder_is_the_decoders_learning_rate(data, context):
+    adam = recipe_of(torch.optim.Adam, lr=1e30)
+    architecture = Architecture(recipe_of(mlp, latent=2, hidden=16))
+    plan = ClientPlan(architecture, replace(_training(), optimizer=adam), Autoencoder())
+    with pytest.raises(OneshotError, match=r"^client 0 .*diverged, .*; lower clients\.cvae\.optimizer\.lr=1e\+30$"):
+        train_clients(data, [torch.arange(44)], [plan], context=context)
+    assert not list(context.store.root.glob("clients/*/manifest.json"))
+
+
+def test_the_progress_says_what_came_from_the_store(data, context):
+    def line(clients: int) -> str:
+        text = io.StringIO()
+        reported = replace(context, progress=Progress(Console(file=text)))
+        _train(data, reported, [range(20), range(20, 40), range(40, 60)][:clients])
+        return text.getvalue()
+
+    assert line(1).startswith("local training: 3 client epochs in ")
+    assert line(1) == "local training: 3 client epochs, from store\n"
+    assert line(3).startswith("local training: 6 of 9 client epochs in ")
+    assert line(3) == "local training: 9 client epochs, from store\n"

@@ -1,0 +1,112 @@
+"""The console script `oneshot-fl`: `tables`, `store ls`, `store gc` and `--version`; any other first word is Hydra's.
+
+What takes long to import is imported by the command that needs it, so that `--help` answers at once.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import stoppable
+
+app = typer.Typer(
+    help="Tables over runs, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
+app.add_typer(store, name="store")
+
+OWN = ("tables", "store")
+"""First words that are ours and not Hydra's."""
+StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
+
+
+def main() -> None:
+    """The console script; exit code 2 and one line for a mistake, 130 and 143 when stopped."""
+    with stoppable():
+        words = sys.argv[1:]
+        if words[:1] == ["--version"]:
+            print_version()
+        elif words and words[0] in OWN:
+            with _one_line():
+                app(prog_name="oneshot-fl")
+        else:
+            from oneshot_fl.__main__ import main as hydra_main
+
+            hydra_main()
+
+
+def print_version() -> None:
+    """Ours; Hydra would print its own."""
+    from oneshot_fl import __version__
+
+    print(f"oneshot_fl {__version__}")
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except OneshotError as error:
+        print(f"oneshot_fl: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def tables(context: typer.Context) -> None:
+    """Tables over many runs, ours beside the papers'; `oneshot-fl tables --help` lists what it takes."""
+    from oneshot_fl.reporting.tables.__main__ import main as print_tables
+
+    print_tables(context.args)
+
+
+@store.command("ls")
+def list_store(store: StoreOption = None) -> None:
+    """List what the store holds: phase, key, size, age in days, and what it is."""
+    from oneshot_fl.inventory import holdings, size
+
+    found = holdings(_folder(store))
+    now = time.time()
+    for one in found:
+        what = one.what if one.kind == "artifact" else f"({one.kind}: {one.what})"
+        print(f"{one.phase:<10} {one.key} {size([one]):>9} {one.days(now):>7.1f} d  {what}".rstrip())
+    print(f"{len(found)} entries, {size(found)}")
+
+
+@store.command("gc")
+def clean_store(
+    store: StoreOption = None,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="also whole artifacts, and only what is older")
+    ] = None,
+    phase: Annotated[str | None, typer.Option(help="also whole artifacts, and only of this phase")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only tell what would be removed")] = False,
+) -> None:
+    """Remove damaged artifacts and what stopped processes left; an interrupted phase then begins anew."""
+    from oneshot_fl.inventory import size, sweep
+
+    removed = []
+    for one in sweep(_folder(store), phase=phase, older_than=older_than, dry_run=dry_run):
+        removed.append(one)
+        print(f"{'would remove' if dry_run else 'removed'} {one.path} ({size([one])})")
+    print(f"{len(removed)} entries, {size(removed)} {'to be freed' if dry_run else 'freed'}")
+
+
+def _folder(given: Path | None) -> Path:
+    if given is None:
+        from oneshot_fl.config.compose import composed
+
+        given = Path(composed().store)
+    return given.expanduser().absolute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Plain words for the errors of composing a configuration, and the keys that there are."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from oneshot_fl.config.compose import choices, config_dir, did_you_mean, search_path
+from oneshot_fl.config.rules import has_no_value
+
+OF_OTHERS = ("experiment", "protocol", "local")
+"""Groups without keys of their own: their choices set those of other groups."""
+FILES = (yaml.YAMLError, UnicodeError, OSError)
+"""What is wrong with a file rather than with a key."""
+
+
+def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
+    """One plain line for an error while the configuration of `arguments` was composed, whoever raised it."""
+    text = " ".join(str(error).split())
+    if override := getattr(error, "override", None):
+        return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return no_such_key(match[1], all_keys())
+    if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
+        return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
+    if match := re.search(r"Missing mandatory value: (\S+)", text):
+        return has_no_value(match[1])
+    if "group override must be a string or a list" in text or isinstance(error, FILES):
+        return _of_a_file(error, arguments) if isinstance(error, FILES) else _no_name_of_a_choice(arguments)
+    kind = "" if isinstance(error, HydraException | OmegaConfBaseException) else f"{type(error).__name__}: "
+    return re.sub(r" See https?://\S+.*", "", f"{kind}{text}") or "the configuration cannot be composed"
+
+
+def _no_name_of_a_choice(arguments: Sequence[str]) -> str:
+    """A number, a switch or null where the name of a choice belongs."""
+    there = set(groups())
+    for argument in arguments:
+        group, _, value = argument.partition("=")
+        options = ", ".join(choices(group)) if group in there else ""
+        if (options and not re.match(r"[A-Za-z_\[]\w*", value)) or value in ("null", "true", "false"):
+            return f"{argument}: {group} is a group of settings; choose one by its name, of {options}"
+    return "a number, true, false or null stands where the name of a choice belongs (GROUP=NAME)"
+
+
+def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
+    """What is wrong with a file or folder, by its name."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}; choose a folder that can be read and written"
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"{mark.name}: line {mark.line + 1} is no YAML ({getattr(error, 'problem', None) or 'cannot be read'})"
+    folders = [path for each in arguments for path in [Path(each.partition("=")[2] or each)] if path.is_dir()]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)]
+    return f"{files[0] if files else 'a configuration file'}: is no text in UTF-8"
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _no_such_choice(group: str, name: str, options: list[str]) -> str:
+    if group == "experiment":  # the only group whose choices also lie in folders: experiment=fedhydra/table1
+        folders = {path.name: path for path in sorted((config_dir() / group).iterdir()) if path.is_dir()}
+        folder = name.partition("/")[0]
+        if folder in folders:
+            options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
+        else:
+            options += [f"{other}/..." for other in folders]
+    options = [option for option in options if not option.startswith("_")]
+    return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
+
+
+def all_keys() -> tuple[str, ...]:
+    """Every key that some choice of the configuration has, and every group."""
+    return _keys_below(tuple(search_path()))
+
+
+@cache  # a sweep checks every job
+def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
+    keys = {group for path in groups() for group in (path, path.replace("/", "."))}
+    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
+    for folder, path in files:
+        package = ".".join(path.relative_to(folder).parts[:-1])
+        if package.startswith(OF_OTHERS):
+            continue
+        own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
+        keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
+    return tuple(sorted(keys))
+
+
+def _flat(node: Any, prefix: str = "") -> list[str]:
+    """The dotted names of all keys below a dictionary."""
+    if not isinstance(node, dict):
+        return []
+    names = {f"{prefix}.{key}".strip("."): value for key, value in node.items()}
+    return [*names, *(inner for name, value in names.items() for inner in _flat(value, name))]
+
+
+def no_such_key(key: str, known: tuple[str, ...]) -> str:
+    """What to say about a key that nothing has, or only another choice of its group."""
+    if key in known:
+        group = key.rsplit(".", 1)[0].replace(".", "/")
+        return (
+            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (if a sweep "
+            f"chooses the {group}, write ++{key}=...)"
+        )
+    return f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys"
+
+
+def groups() -> Iterable[str]:
+    """All config groups as paths: `data`, `method/ensemble`, ..."""
+    root = config_dir()
+    return (
+        str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_dir() and any(path.glob("*.yaml"))
+    )

@@ -1,0 +1,153 @@
+"""What a store holds and what of it may go: behind `oneshot-fl store`."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from oneshot_fl.disk import reason, remove, writing
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.store import DAMAGED, LOCK, DamagedError, read_artifact, read_manifest
+
+KEY = re.compile(r"[0-9a-f]{20}")
+DAY = 24 * 60 * 60
+TOLD = ("method", "model", "models", "student", "generator", "kind", "client", "data")
+"""Inputs of phases that tell a reader what an artifact is."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One entry of a phase's folder."""
+
+    path: Path
+    kind: Literal["artifact", "damaged", "leftover"]
+    """Leftovers are work folders, half written artifacts and locks."""
+    bytes: int
+    made: float
+    """Seconds since 1970."""
+    what: str
+
+    @property
+    def phase(self) -> str:
+        """The phase that it belongs to."""
+        return self.path.parent.name
+
+    @property
+    def key(self) -> str:
+        """The key that it belongs to."""
+        return self.path.name.partition(".")[0]
+
+    def days(self, now: float) -> float:
+        """Its age."""
+        return (now - self.made) / DAY
+
+
+def holdings(root: Path) -> list[Holding]:
+    """Everything in a store, by phase and then by age, the oldest first; what is not the store's own is left alone.
+
+    Raises:
+        OneshotError: there is no such folder, or it cannot be read.
+    """
+    if not root.is_dir():
+        raise OneshotError(f"store={root}: there is no such folder; name another one with --store DIR")
+    try:
+        found = [_holding(path) for path in root.glob("*/*") if KEY.fullmatch(path.name.partition(".")[0])]
+    except OSError as error:
+        raise OneshotError(f"store={root}: cannot be read ({reason(error)})") from error
+    return sorted(found, key=lambda one: (one.phase, one.made, one.path.name))
+
+
+def _holding(path: Path) -> Holding:
+    stat = path.lstat()
+    size = sum(file.lstat().st_size for file in (path, *path.rglob("*")) if not file.is_dir())
+    if path.suffix:
+        return Holding(path, "damaged" if path.suffix == DAMAGED else "leftover", size, stat.st_mtime, path.suffix[1:])
+    try:
+        return Holding(path, "artifact", size, stat.st_mtime, described(read_manifest(path)["inputs"]))
+    except (DamagedError, FileNotFoundError, NotADirectoryError) as damage:
+        return Holding(path, "damaged", size, stat.st_mtime, reason(damage))
+
+
+def described(inputs: Mapping[str, Any]) -> str:
+    """What of a phase's inputs a reader knows it by: the names of method and models, whose client, which data."""
+    told = ((key, _name(inputs[key])) for key in TOLD if key in inputs)
+    return " ".join(f"{key}={name}" for key, name in told if name)
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("name") or str(value.get("_target_", "")).rpartition(".")[2])
+    if isinstance(value, list):
+        return "+".join(dict.fromkeys(filter(None, map(_name, value))))
+    return value[:12] if isinstance(value, str) else str(value)
+
+
+def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: bool) -> Iterator[Holding]:
+    """Remove leftovers that nobody holds and damaged artifacts, and yield each.
+
+    Args:
+        phase: only this one's, and then its whole artifacts too.
+        older_than: days; whole artifacts that were made longer ago go too, and nothing younger does.
+        dry_run: only tell.
+
+    Raises:
+        OneshotError: the store cannot be read or written, or has no such phase.
+    """
+    found = holdings(root)
+    if phase is not None and phase not in (phases := sorted({one.phase for one in found})):
+        raise OneshotError(f"--phase {phase}: store={root} holds nothing of it; choose from {', '.join(phases)}")
+    chosen = [one for one in found if phase in (None, one.phase)]
+    old = [one for one in chosen if older_than is None or one.days(time.time()) > older_than]
+    whole = phase is not None or older_than is not None
+    for _, group in groupby(sorted(old, key=lambda one: one.path), key=lambda one: (one.phase, one.key)):
+        yield from _sweep_key(list(group), whole=whole, dry_run=dry_run)
+
+
+def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[Holding]:
+    """What of one key goes, the lock at last; nothing where a process holds it."""
+    going = [one for one in found if whole or one.kind != "artifact" or _is_damaged(one.path)]
+    with _unheld(found[0].path.with_suffix(LOCK)) as free:
+        for one in sorted(going, key=lambda one: one.path.suffix == LOCK) if free else ():
+            if not dry_run:
+                with writing(f"store={one.path.parents[1]}"):
+                    remove(one.path)
+            yield one
+
+
+def _is_damaged(folder: Path) -> bool:
+    try:
+        read_artifact(folder)
+    except DamagedError:
+        return True
+    return False
+
+
+@contextmanager
+def _unheld(path: Path) -> Iterator[bool]:
+    """Whether nobody holds a lock, which is held inside the block; where there is none, nobody does."""
+    if not path.exists():
+        yield True
+        return
+    lock = FileLock(path)
+    with writing(f"store={path.parents[1]}"), suppress(Timeout):
+        lock.acquire(timeout=0)
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+def size(holdings: Iterable[Holding]) -> str:
+    """How much space they take, in decimal units."""
+    total = float(sum(one.bytes for one in holdings))
+    for unit in ("B", "kB", "MB", "GB"):
+        if total < 1000:
+            return f"{total:.0f} {unit}" if unit == "B" else f"{total:.1f} {unit}"
+        total /= 1000
+    return f"{total:.1f} TB"

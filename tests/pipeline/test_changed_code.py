@@ -1,0 +1,63 @@
+"""Code is part of every key: what changed is computed again without a word, and nothing else."""
+
+import json
+
+import pytest
+
+from tests.pipeline.cli import command, environment
+
+MODEL = """
+import torch
+from torch import nn
+
+class Signed(nn.Sequential):
+    def forward(self, x):
+        return SIGN * super().forward(x)
+
+def build(spec):
+    # a comment
+    return Signed(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, spec.classes))
+"""
+YAML = "name: signed\n_target_: my_model.build\n"
+ARGUMENTS = ("model=signed", "method=fedavg", "clients.epochs=2", "trainer=cpu")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that writes the user's model and runs it; the artifacts that are new, by phase, and the accuracy."""
+    import subprocess
+
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "signed.yaml").write_text(YAML)
+
+    def runs(source: str, *more: str):
+        (tmp_path / "my_model.py").write_text(source)
+        before = set((tmp_path / "store").glob("*/*/manifest.json"))
+        folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
+        arguments = command("--config-dir", str(tmp_path / "conf"), *ARGUMENTS, *more, f"hydra.run.dir={folder}")
+        path = environment(tmp_path / "store") | {"PYTHONPATH": str(tmp_path)}
+        subprocess.run(arguments, env=path, cwd=tmp_path, check=True, capture_output=True, timeout=240)
+        new = set((tmp_path / "store").glob("*/*/manifest.json")) - before
+        summary = json.loads((folder / "summary.json").read_text())
+        return sorted({path.parents[1].name for path in new}), summary
+
+    return runs
+
+
+def test_a_model_whose_forward_pass_changed_does_not_come_out_of_the_store(run):
+    plus, minus = MODEL.replace("SIGN", "1"), MODEL.replace("SIGN", "-1")
+    made, first = run(plus)
+    assert made == ["clients", "distill"]
+    made, again = run(plus.replace("# a comment", "# another comment"))
+    assert made == []
+    assert again["code"]["digest"] == first["code"]["digest"]
+    made, changed = run(minus)
+    assert made == ["clients", "distill"]
+    assert changed["code"]["digest"] != first["code"]["digest"]
+
+
+def test_a_changed_method_leaves_the_clients_alone(run):
+    source = MODEL.replace("SIGN", "1") + ("\nfrom oneshot_fl.parts.inits import Fresh\n")
+    run(source)
+    made, _ = run(source, "method=dense", "distill.rounds=1", "distill.generator_steps=1")
+    assert made == ["distill"]

@@ -1,0 +1,51 @@
+"""`import oneshot_fl`: run, load, results; and a sweep that is begun anew."""
+
+import json
+
+import pytest
+import torch
+
+import oneshot_fl
+from oneshot_fl.errors import OneshotError
+from tests.conftest import TINY
+
+
+def test_run_load_and_results_fit_each_other(tmp_path):
+    overrides = (*TINY, f"store={tmp_path / 'store'}")
+    dense = oneshot_fl.run("method=dense", *overrides, folder=tmp_path / "dense")
+    votes = oneshot_fl.run(
+        *("method=fedavg", "model=mixed", "model.names=[cnn2,lenet5]", *overrides), folder=tmp_path / "votes"
+    )
+    assert dense.accuracy == dense.summary["server"]["accuracy_last"]
+    assert dense.summary == json.loads((tmp_path / "dense" / "summary.json").read_text())
+    images = torch.randn(2, 1, 8, 8)
+    model = dense.model()
+    assert not model.training
+    assert torch.equal(model(images), oneshot_fl.load(tmp_path / "dense")(images))
+    assert votes.model()(images).shape == (2, 10)
+    assert [summary["method"] for summary in oneshot_fl.results(tmp_path)] == ["dense", "fedavg"]
+
+
+def test_mistakes_are_one_line(tmp_path):
+    with pytest.raises(OneshotError, match=r"^method=densee: there is no such choice, did you mean dense\?"):
+        oneshot_fl.run("method=densee", folder=tmp_path / "run")
+    with pytest.raises(OneshotError, match=r"^clients\.epochs=-1: "):
+        oneshot_fl.run("clients.epochs=-1", folder=tmp_path / "run")
+    trace = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (trace["status"], trace["method"]) == ("failed", "fedhydra")
+    with pytest.raises(OneshotError, match="holds no finished run"):
+        oneshot_fl.load(tmp_path / "run")
+
+
+def test_a_job_that_is_done_is_recognised_before_data_load(tmp_path, monkeypatch):
+    overrides = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}")
+    first = oneshot_fl.run(*overrides, folder=tmp_path / "first")
+    monkeypatch.setattr("oneshot_fl.pipeline.prepare", None)
+    again = oneshot_fl.run(*overrides, folder=tmp_path / "again")
+    assert again.summary == first.summary
+    assert (tmp_path / "again" / "server.safetensors").read_bytes() == (
+        tmp_path / "first" / "server.safetensors"
+    ).read_bytes()
+    assert json.loads((tmp_path / "again" / "run.json").read_text())["status"] == "done"
+    with pytest.raises(TypeError):  # another seed is another run
+        oneshot_fl.run(*overrides, "seed=1", folder=tmp_path / "other")

@@ -1,0 +1,119 @@
+"""What a run is said to be: its choices, and every setting that can tell it from another."""
+
+import json
+
+import pytest
+
+from oneshot_fl.config.compose import plain
+from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record
+from tests.conftest import compose_config
+
+
+def _record(*overrides: str) -> dict:
+    cfg = compose_config(*overrides)
+    return record(cfg, plain(cfg))
+
+
+def test_settings_are_everything_but_what_changes_nothing():
+    config = {
+        "store": "/a",
+        "hydra": {"run": 1},
+        "data": {"name": "digits", "cache": "/b", "size": 8},
+        "distill": {"images": 10, "rounds": 3, "seed": 4},
+        "clients": {"seed": 5, "of": {"lr": 1}, "epochs": 2},
+        "seed": 5,
+        "something_new": {"deep": {"seed": 6, "value": [1, 2]}},
+    }
+    assert compared(config, 5) == {
+        "data": {"name": "digits", "size": 8},
+        "distill": {"rounds": 3, "seed": 4},  # a seed of its own tells runs apart
+        "clients": {"epochs": 2},
+        "something_new": {"deep": {"seed": 6, "value": [1, 2]}},
+    }
+
+
+def test_only_the_whole_dotted_key_is_left_out():
+    assert compared({"clients": {"store": 1, "cache": 2}, "data": {"evaluate": 3}}, 0) == {
+        "clients": {"store": 1, "cache": 2},
+        "data": {"evaluate": 3},
+    }
+
+
+def test_every_key_that_is_left_out_is_one_of_the_configuration():
+    cfg = compose_config("data=mnist")
+    elsewhere = {
+        "hydra",
+        "protocol",
+        "experiment",
+        "data.cache",
+        "data.download",
+    }  # where they are chosen, or Hydra alone
+    for key in set(NOT_COMPARED) - elsewhere:
+        node = cfg
+        for name in key.split("."):
+            assert name in node, key
+            node = node[name]
+
+
+@pytest.mark.parametrize(
+    ("override", "differs"),
+    [
+        ("data=mnist", True),
+        ("trainer.precision=bf16-mixed", True),
+        ("clients.optimizer.lr=0.02", True),
+        ("+data.anything=1", True),
+        ("attack=none", False),
+        ("logger=none", False),
+        ("store=/elsewhere", False),
+        ("evaluate=fidelity", False),
+        ("study=another", False),
+    ],
+)
+def test_what_tells_two_runs_apart(override, differs):
+    assert (_record()["settings"] != _record(override)["settings"]) is differs
+
+
+def test_the_seed_stands_alone():
+    first, second = _record(), _record("seed=1")
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert first["settings"] == second["settings"]
+    assert _record("distill.seed=7")["settings"] != first["settings"]
+
+
+def test_a_record_names_choices_architectures_and_code_and_is_json():
+    found = _record("method=dense", "model=mixed", "model.names=[cnn2,lenet5]", "server_model=cnn3", "study=mine")
+    assert [found[key] for key in ("schema", "study", "method", "data", "seed")] == [
+        SCHEMA,
+        "mine",
+        "dense",
+        "digits",
+        0,
+    ]
+    assert found["models"] == {"clients": ["cnn2", "lenet5", "cnn2", "lenet5", "cnn2"], "server": "cnn3"}
+    assert set(found["settings"]["models"]) == {"cnn2", "lenet5", "cnn3"}
+    assert set(found["code"]) == {"digest", "commit"}
+    assert found["overrides"] == []  # outside of a job
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_what_was_changed_of_a_method_is_told():
+    assert _record("method=dense")["changed"] == {}
+    changed = _record("method=dense", "method.objective.bn.weight=0.5", "method/ensemble=stratified")["changed"]
+    assert changed["objective.bn.weight"] == 0.5
+    assert changed["ensemble._target_"].endswith("StratifiedAggregation")
+    assert set(changed) >= {"objective.bn.weight", "ensemble._target_", "ensemble.scale"}
+
+
+def test_the_code_digest_follows_the_parts_that_the_run_names():
+    first, other = _record("method=dense")["code"]["digest"], _record("method=ot")["code"]["digest"]
+    assert first != other
+    assert first == _record("method=dense", "distill.rounds=3")["code"]["digest"]
+
+
+def test_choices_can_be_told_of_a_configuration_that_is_wrong():
+    cfg = compose_config("method=dense")
+    cfg.method = "dense"
+    cfg.data = None
+    found = choices(cfg)
+    assert (found["method"], found["data"], found["seed"], found["schema"]) == (None, None, 0, SCHEMA)
+    assert (found["settings"], found["models"]) == ({}, {"clients": [], "server": ""})

@@ -1,0 +1,50 @@
+"""How a model begins: by the run's seed and its architecture, clients and server apart."""
+
+import torch
+from torch import nn
+
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.recipe import Recipe
+from oneshot_fl.seeds import seeded
+from tests.conftest import SMALL
+
+
+def _linear(*, spec) -> nn.Module:
+    return nn.Linear(spec.size, spec.classes)
+
+
+def _architecture(name: str) -> Architecture:
+    return Architecture(Recipe({"_target_": f"{__name__}._linear", "name": name}, _linear, _linear))
+
+
+def _weight(model: nn.Module) -> torch.Tensor:
+    return model.weight.detach()
+
+
+def test_equal_clients_begin_equal_and_another_seed_or_architecture_begins_elsewhere():
+    a, b = _architecture("a"), _architecture("b")
+    first = _weight(a.as_clients_begin(SMALL, 0))
+    assert first.shape == (3, 8)
+    assert torch.equal(first, _weight(a.as_clients_begin(SMALL, 0)))
+    assert not torch.equal(first, _weight(a.as_clients_begin(SMALL, 1)))
+    assert not torch.equal(first, _weight(b.as_clients_begin(SMALL, 0)))
+
+
+def test_a_student_has_weights_that_no_client_began_at():
+    a = _architecture("a")
+    assert torch.equal(_weight(a.student(SMALL, 0)), _weight(a.student(SMALL, 0)))
+    assert not torch.equal(_weight(a.student(SMALL, 0)), _weight(a.as_clients_begin(SMALL, 0)))
+
+
+def test_building_alone_follows_the_global_random_state_and_beginning_leaves_it_alone():
+    a = _architecture("a")
+    with seeded(3, "anywhere"):
+        expected = _weight(nn.Linear(8, 3))
+    with seeded(3, "anywhere"):
+        a.as_clients_begin(SMALL, 0)
+        a.student(SMALL, 0)
+        assert torch.equal(_weight(a.build(SMALL)), expected)
+
+
+def test_an_architecture_has_the_name_that_a_user_chooses_it_by():
+    assert _architecture("cnn2").name == "cnn2"

@@ -1,0 +1,231 @@
+"""The global model: what rounds leave, that an interrupted loop goes on bit for bit, and what is never stored."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import make_dataset
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
+from oneshot_fl.methods.fedmho import SelfDistillation
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.parts.inits import Average, Fresh
+from oneshot_fl.parts.pools import Pool
+from oneshot_fl.parts.slots import Method, WarmUpRecipe
+from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
+from oneshot_fl.parts.terms import Distillation as DistillationTerm
+from oneshot_fl.phases.checkpoint import RoundCheckpoint
+from oneshot_fl.phases.distill import Distillation
+from oneshot_fl.phases.global_model import StudentPlan, distill
+from oneshot_fl.store import Store
+from tests.conftest import SMALL as SPEC
+from tests.conftest import recipe_of, server_of
+
+SETTINGS = Distillation(rounds=4, batch_size=8, bank="auto", clients_at_once=16, images=12, seed=5)
+STUDENT = StudentPlan((Architecture(recipe_of(cnn2, norm=True)),), clients_seed=7)
+KL = recipe_of(DistillationTerm, weight=1.0, temperature=1.0)
+
+
+@pytest.fixture
+def data():
+    images = torch.randint(256, (30, 1, 8, 8), dtype=torch.uint8)
+    labels = torch.arange(30) % 3
+    return make_dataset(
+        name="random", train=(images, labels), test=(images, labels), class_names=("a", "b", "c"), mean=[0.5], std=[0.5]
+    )
+
+
+@pytest.fixture
+def server():
+    models = [cnn2(SPEC, norm=True) for _ in range(2)]
+    for model in models:
+        model(torch.randn(64, 1, 8, 8))
+    return server_of(models, [10, 20], spec=SPEC)
+
+
+def _student() -> nn.Module:
+    return STUDENT.build(SPEC, seed=SETTINGS.seed, as_clients_began=False)
+
+
+def _method(*, reset: bool = False, pool_rounds: int | None = None, student_lr: float = 0.05, **slots) -> Method:
+    source = recipe_of(
+        GeneratorSource,
+        generator=recipe_of(ConvGenerator, noise=6, width=4),
+        optimizer=recipe_of(torch.optim.Adam, lr=0.01),
+        batch_size=8,
+        steps=2,
+        reset=reset,
+        keep="last",
+    )
+    objective = {
+        "ce": recipe_of(CrossEntropy, weight=1.0),
+        "bn": recipe_of(BatchNormStatistics, weight=1.0),
+        "adv": recipe_of(Adversarial, weight=1.0, temperature=1.0, only_disagreement=False),
+    }
+    given = {
+        "name": "tested",
+        "init": recipe_of(Fresh),
+        "ensemble": recipe_of(LogitAverage),
+        "sources": {"images": source},
+        "objective": objective,
+        "pool": recipe_of(Pool, rounds=pool_rounds),
+        "student": {"kl": KL},
+        "optimizer": recipe_of(torch.optim.SGD, lr=student_lr, momentum=0.9),
+    }
+    return Method(**given | slots)
+
+
+def _distill(data, server, context, method, **options):
+    test = ImageBatches(data.test_images, data.test_labels, spec=SPEC, batch_size=16)
+    settings = replace(SETTINGS, **options)
+    return distill(data, test, server, method, student=STUDENT, settings=settings, context=context)
+
+
+def _same(first: nn.Module, second: nn.Module) -> bool:
+    a, b = first.state_dict(), second.state_dict()
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def _of_two_architectures(server):
+    """The same server with a client more, of another architecture."""
+    other = cnn2(SPEC, norm=False).eval()
+    return server_of([*server.uploads.models, other], [10, 20, 5], spec=SPEC)
+
+
+def test_every_round_leaves_a_row_and_the_student_learns(data, server, context):
+    made = _distill(data, server, context, _method())
+    assert [row["round"] for row in made.history] == [1, 2, 3, 4]
+    assert set(made.history[0]["generator"]) == {"ce", "bn", "adv"}
+    assert made.history[0]["generator"]["bn"] > 0
+    assert set(made.history[0]["student"]) == {"kl"}
+    assert not _same(made.model, _student())
+
+
+def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_nothing(
+    data, server, context, monkeypatch
+):
+    pools, add = [], Pool.add
+    monkeypatch.setattr(Pool, "add", lambda pool, entry: (pools.append(pool), add(pool, entry))[1])
+    kept = _distill(data, server, context, _method())
+    assert (kept.images.shape, kept.images.dtype) == ((12, 1, 8, 8), torch.uint8)
+    assert kept.labels.tolist() == sorted(kept.labels.tolist())
+    newest = torch.cat([entry.x for entry in list(pools[-1].entries)[2:]])  # 16 images in two rounds
+    assert {tuple(image.tolist()) for image in kept.images.flatten(1)} <= {
+        tuple(image.tolist()) for image in SPEC.to_bytes(newest).flatten(1)
+    }
+    fewer = _distill(data, server, context, _method(), images=3)
+    assert len(fewer.images) == 3
+    assert fewer.history == kept.history
+    assert _same(fewer.model, kept.model)
+
+
+def test_clients_are_left_as_they_were_uploaded(data, server, context):
+    before = [{name: t.clone() for name, t in model.state_dict().items()} for model in server.uploads.models]
+    _distill(data, server, context, _method())
+    for state, model in zip(before, server.uploads.models, strict=True):
+        assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def _broken(data, server, context, method, folder, after: int):
+    """A run that dies after some rounds, and the run that goes on from there in the same store."""
+    broken = replace(context, store=Store(folder))
+    save = RoundCheckpoint.on_train_epoch_end
+
+    def die(self, trainer, module):
+        save(self, trainer, module)
+        if len(module.history) == after:
+            raise RuntimeError("killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoundCheckpoint, "on_train_epoch_end", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            _distill(data, server, broken, method())
+    return _distill(data, server, broken, method())
+
+
+@pytest.mark.parametrize("after", [2, SETTINGS.rounds])
+@pytest.mark.parametrize(("reset", "pool_rounds"), [(False, None), (True, 2)])
+def test_a_broken_run_goes_on_bit_for_bit(data, server, context, tmp_path, reset, pool_rounds, after):
+    def method() -> Method:
+        return _method(reset=reset, pool_rounds=pool_rounds)
+
+    unbroken = _distill(data, server, context, method())
+    resumed = _broken(data, server, context, method, tmp_path / "other", after)
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
+    assert torch.equal(resumed.images, unbroken.images)
+
+
+def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, server, context, tmp_path):
+    def method() -> Method:
+        settings = {"step": 0.05, "decay": 0.9, "per": "batch", "include_newest": False, "normalise": True}
+        perturb = recipe_of(Perturbation, epsilon=0.02, direction="sign")
+        return _method(ensemble=recipe_of(BoostedWeights, **settings), perturb=perturb)
+
+    unbroken = _distill(data, server, context, method())
+    resumed = _broken(data, server, context, method, tmp_path / "other", 3)
+    assert unbroken.ensemble["weights"].tolist() != [0.5, 0.5]
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
+    assert torch.equal(resumed.ensemble["weights"], unbroken.ensemble["weights"])
+
+
+def test_what_a_warm_up_made_of_the_student_is_what_it_began_as_also_after_a_break(data, server, context, tmp_path):
+    def method() -> Method:
+        held = {"kl": KL, "sd": recipe_of(SelfDistillation, weight=1.0, per_class=False)}
+        warm_up = WarmUpRecipe(3, {"kl": KL}, recipe_of(torch.optim.Adam, lr=0.01))
+        return _method(pool_rounds=1, student=held, warm_up=warm_up)
+
+    server = _of_two_architectures(server)  # equal clients need no warm-up
+    unbroken = _distill(data, server, context, method())
+    resumed = _broken(data, server, context, method, tmp_path / "other", 2)
+    assert [len(row["warm_up"]) for row in unbroken.history] == [1, 0, 0, 0]
+    assert unbroken.history[0]["student"]["sd"] < unbroken.history[0]["warm_up"]["kl"]
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
+
+
+def test_a_method_without_a_loop_is_its_init(data, server, context):
+    made = _distill(data, server, context, Method("averaged", recipe_of(Average)))
+    assert _same(made.model, Average(server)(_student()))
+    assert not _same(made.model, _student())
+    assert (made.history, made.images) == ([], None)
+
+
+@pytest.mark.parametrize("rounds", [0, 4])
+def test_no_rounds_leave_the_student_as_it_began(data, server, context, rounds):
+    made = _distill(data, server, context, _method(), rounds=rounds)
+    assert _same(made.model, _student()) is (rounds == 0)
+    assert len(made.history) == rounds
+
+
+@pytest.mark.parametrize(
+    ("slots", "options", "line"),
+    [
+        ({"student_lr": 1e30}, {}, r"^server: diverged in round [12] \(not finite: .*student 1e\+30\)"),
+        ({"student_lr": 1e30}, {"rounds": 1}, r"^server: diverged in round 1 \(not finite: .*student's"),
+    ],
+)
+def test_a_diverged_student_is_the_servers_and_never_stored(data, server, context, slots, options, line):
+    for _ in range(2):  # what a broken-off run left is no help either
+        with pytest.raises(OneshotError, match=line) as caught:
+            _distill(data, server, context, _method(**slots), **options)
+        assert "distill.student_optimizer.lr" in str(caught.value)
+        assert "train that client again" not in str(caught.value)
+    assert not list(context.store.root.glob("distill/*/manifest.json"))
+    assert _distill(data, server, context, _method(), **options).history
+
+
+def test_a_student_that_diverges_in_its_very_last_step_is_noticed_too(data, server, context):
+    """One round of one step: all losses are those before it, and finite."""
+    labels = {"ce": recipe_of(LabelCrossEntropy, weight=1.0)}
+    with pytest.raises(OneshotError, match=r"^server: diverged in round 1 \(not finite: student's "):
+        _distill(data, server, context, _method(student=labels, student_lr=1e38), rounds=1)
+    assert not list(context.store.root.glob("distill/*/manifest.json"))

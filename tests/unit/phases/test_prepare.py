@@ -1,0 +1,50 @@
+"""Preparation: the data set, who has which samples, and what the server keeps for itself."""
+
+import pytest
+import torch
+
+from oneshot_fl.config import experiment_of
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.phases.prepare import RunData, prepare
+from tests.conftest import compose_config
+
+
+def _prepared(*overrides: str) -> RunData:
+    experiment = experiment_of(compose_config("trainer=cpu", *overrides))
+    return prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+
+
+def test_one_client_per_training_domain(digit_domains):
+    given = _prepared(*digit_domains, "partition=leave_one_domain_out")
+    assert given.data.train_images.shape == (18, 3, 32, 32)
+    assert [index.tolist() for index in given.indices] == [list(range(k, k + 6)) for k in (0, 6, 12)]
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet"])
+def test_other_partitions_split_domain_data_too(digit_domains, name):
+    more = ["partition.min_samples=0"] if name == "dirichlet" else []
+    given = _prepared(*digit_domains, f"partition={name}", "partition.clients=2", *more)
+    assert sum(given.partition.sizes) == 18
+
+
+def test_held_out_images_leave_before_the_partition_and_take_their_domains_along(digit_domains):
+    given = _prepared(*digit_domains, "partition=leave_one_domain_out", "proxy=holdout")
+    assert (sum(given.partition.sizes), len(given.proxy.images)) == (14, 4)  # a fifth of 18
+    assert len(given.data.train_domains) == 14
+
+
+def test_another_data_set_lends_its_images(digit_domains):
+    given = _prepared("proxy=dataset", "proxy.data=digits", "proxy.samples=7", *digit_domains, "partition=iid")
+    assert given.proxy.images.shape == (7, 3, 32, 32)
+
+
+def test_data_without_domains_are_refused():
+    with pytest.raises(OneshotError, match=r"^partition=leave_one_domain_out: data=digits has no domains; .*data=pacs"):
+        _prepared("partition=leave_one_domain_out")
+
+
+def test_a_data_set_is_hashed_once_however_it_moves():
+    given = _prepared()
+    assert vars(given.data)["fingerprint"] == given.fingerprint
+    held = _prepared("proxy=holdout")
+    assert held.fingerprint == given.fingerprint != held.data.fingerprint  # what the clients have is less

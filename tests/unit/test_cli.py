@@ -1,0 +1,121 @@
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import oneshot_fl
+from oneshot_fl import cli
+from oneshot_fl.store import Artifact, Store
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Call the console script in this process: exit code, output and errors."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["oneshot-fl", *words])
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        else:
+            code = 0
+        return (int(code), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A store with one client and what a stopped process left."""
+    store = Store(tmp_path)
+    inputs = {"model": {"name": "cnn2"}, "data": "0123456789abcdef", "client": 3}
+    key = store.get_or_make("clients", inputs, lambda _: Artifact({}, {})).key
+    (tmp_path / "clients" / f"{key}.work").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [["--version"]])
+def test_the_version_is_ours(call, words):
+    assert call(*words) == (0, f"oneshot_fl {oneshot_fl.__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [(), ("method=dense",), ("--cfg", "job"), ("--help",), ("-m", "seed=0,1")])
+def test_any_other_first_word_is_hydras(call, monkeypatch, words):
+    seen = []
+    monkeypatch.setattr("oneshot_fl.__main__.main", lambda: seen.append(sys.argv[1:]))
+    assert call(*words)[0] == 0
+    assert seen == [list(words)]
+
+
+def test_tables_get_their_words(call, monkeypatch):
+    seen = []
+    monkeypatch.setattr("oneshot_fl.reporting.tables.__main__.main", seen.append)
+    assert call("tables", "multirun/a", "--format", "markdown", "--help")[0] == 0
+    assert seen == [["multirun/a", "--format", "markdown", "--help"]]
+
+
+def test_the_store_is_listed(call, folder):
+    code, out, _ = call("store", "ls", "--store", str(folder))
+    assert code == 0
+    assert "clients" in out
+    assert "model=cnn2 client=3 data=0123456789ab" in out
+    assert "(leftover: work)" in out
+
+
+def test_the_store_of_the_configuration_is_the_default(call, folder, monkeypatch):
+    monkeypatch.setenv("ONESHOT_FL_STORE", str(folder))
+    assert "model=cnn2" in call("store", "ls")[1]
+
+
+def test_the_store_is_cleaned(call, folder):
+    work = next(folder.glob("clients/*.work"))
+    code, out, _ = call("store", "gc", "--store", str(folder), "--dry-run")
+    assert (code, work.exists()) == (0, True)
+    assert f"would remove {work}" in out
+    code, out, _ = call("store", "gc", "--store", str(folder))
+    assert (code, work.exists()) == (0, False)
+    assert f"removed {work}" in out
+    assert "model=cnn2" in call("store", "ls", "--store", str(folder))[1]
+    call("store", "gc", "--store", str(folder), "--phase", "clients")
+    assert call("store", "ls", "--store", str(folder))[1] == "0 entries, 0 B\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("store", "ls", "--store", "/nowhere"), "store=/nowhere: there is no such folder"),
+        (("store", "gc", "--store", "/nowhere"), "store=/nowhere: there is no such folder"),
+        (("store", "gc", "--older-than", "-1"), "--older-than"),
+        (("store", "lss"), "lss"),
+    ],
+)
+def test_mistakes_end_with_2(call, words, says):
+    code, _, err = call(*words)
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_phase_that_is_not_there_is_named(call, folder):
+    code, _, err = call("store", "gc", "--store", str(folder), "--phase", "client")
+    assert (code, err) == (2, f"oneshot_fl: --phase client: store={folder} holds nothing of it; choose from clients\n")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["store", "--help"], ["store", "gc", "--help"]])
+def test_help_and_version_load_nothing_heavy(words):
+    body = (
+        f"import sys; sys.argv[1:] = {words}\nfrom oneshot_fl.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    )
+    heavy = "print(sorted({'torch', 'lightning', 'hydra', 'matplotlib', 'numpy'} & set(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", body + heavy], capture_output=True, text=True, check=True)
+    assert done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_the_console_script_leads_here():
+    scripts = {script.name: script.value for script in metadata.distribution("oneshot-fl").entry_points}
+    if scripts.get("oneshot-fl") == "oneshot_fl.__main__:main":
+        pytest.skip("the package was installed before it did; install it again")
+    assert scripts["oneshot-fl"] == "oneshot_fl.cli:main"

@@ -1,0 +1,106 @@
+import os
+import time
+
+import pytest
+import torch
+from filelock import FileLock
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.inventory import Holding, described, holdings, size, sweep
+from oneshot_fl.store import Artifact, Store
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """A store with artifacts of two phases, the first one old; their keys."""
+    store = Store(tmp_path, note=lambda _: None)
+    phases = ("clients", "clients", "distill")
+    made = [store.get_or_make(p, {"a": a}, lambda _: Artifact({"w": torch.ones(3)}, {})) for a, p in enumerate(phases)]
+    old = time.time() - 3 * 24 * 60 * 60
+    os.utime(tmp_path / "clients" / made[0].key, (old, old))
+    (tmp_path / "clients" / "notes.txt").write_text("the user's own")
+    return [artifact.key for artifact in made]
+
+
+def _swept(root, *, phase=None, older_than=None, dry_run=False):
+    found = sweep(root, phase=phase, older_than=older_than, dry_run=dry_run)
+    return {one.path.name for one in found if one.path.suffix != ".lock"}
+
+
+def test_what_a_store_holds(tmp_path, keys):
+    (tmp_path / "clients" / f"{keys[0]}.damaged").mkdir()
+    (tmp_path / "distill" / keys[2] / "manifest.json").write_text("{}")
+    found = {one.path.name: one for one in holdings(tmp_path) if one.path.suffix != ".lock"}
+    assert {name: one.kind for name, one in found.items()} == {
+        keys[0]: "artifact",
+        keys[1]: "artifact",
+        keys[2]: "damaged",
+        f"{keys[0]}.damaged": "damaged",
+    }
+    whole = found[keys[1]]
+    assert (whole.phase, whole.key) == ("clients", keys[1])
+    assert whole.bytes == sum(file.stat().st_size for file in whole.path.iterdir())
+    assert found[keys[0]].days(time.time()) == pytest.approx(3, abs=0.1)
+
+
+def test_leftovers_go_and_artifacts_stay(tmp_path, keys):
+    left = {f"{keys[0]}.work", f"{keys[1]}.new", f"{keys[2]}.damaged"}
+    for name in left:
+        (tmp_path / "clients" / name).mkdir()
+        (tmp_path / "clients" / name / "rounds.pt").touch()
+    assert _swept(tmp_path, dry_run=True) == left
+    assert all((tmp_path / "clients" / name).is_dir() for name in left)
+    assert _swept(tmp_path) == left
+    assert {path.name for path in tmp_path.glob("*/*")} == {*keys, "notes.txt"}
+
+
+def test_a_damaged_artifact_goes(tmp_path, keys):
+    (tmp_path / "clients" / keys[1] / "tensors.safetensors").write_bytes(b"")
+    assert _swept(tmp_path) == {keys[1]}
+    assert not (tmp_path / "clients" / keys[1]).exists()
+
+
+def test_what_a_process_holds_stays(tmp_path, keys):
+    work = tmp_path / "clients" / f"{keys[1]}.work"
+    work.mkdir()
+    with FileLock(work.with_suffix(".lock")):
+        assert _swept(tmp_path, phase="clients") == {keys[0]}
+        assert work.with_suffix(".lock").exists()
+    assert work.is_dir()
+    assert _swept(tmp_path) == {work.name}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "gone"), [({"older_than": 2}, {0}), ({"phase": "clients"}, {0, 1}), ({"phase": "distill"}, {2})]
+)
+def test_whole_artifacts_go_by_age_and_phase(tmp_path, keys, chosen, gone):
+    assert _swept(tmp_path, **chosen) == {keys[number] for number in gone}
+    assert {one.key for one in holdings(tmp_path) if one.kind == "artifact"} == {
+        key for number, key in enumerate(keys) if number not in gone
+    }
+
+
+def test_mistakes_are_named(tmp_path, keys):
+    with pytest.raises(OneshotError, match=r"--phase stratify: .* choose from clients, distill"):
+        _swept(tmp_path, phase="stratify")
+    with pytest.raises(OneshotError, match="there is no such folder"):
+        holdings(tmp_path / "nowhere")
+
+
+def test_what_an_artifact_is_known_by():
+    inputs = {
+        "method": {"name": "dense", "source": {"name": "generator"}},
+        "models": [{"name": "cnn2"}, {"name": "lenet5"}, {"name": "cnn2"}],
+        "generator": {"_target_": "oneshot_fl.models.generators.ConvGenerator"},
+        "client": 0,
+        "code": "abc",
+    }
+    assert described(inputs) == "method=dense models=cnn2+lenet5 generator=ConvGenerator client=0"
+    assert described({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("bytes", "said"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_340_000, "2.3 MB"), (5 * 10**12, "5.0 TB")]
+)
+def test_sizes(tmp_path, bytes, said):
+    assert size([Holding(tmp_path, "artifact", bytes, 0.0, "")]) == said

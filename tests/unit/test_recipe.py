@@ -1,0 +1,88 @@
+"""Parts that wait: what they need, what they are called, and what a key learns of them."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import ClassVar
+
+import pytest
+import torch
+
+from oneshot_fl.recipe import Recipe, described, digest_of, targets
+from tests.conftest import recipe_of
+
+
+class _Scaled:
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
+
+    def __init__(self, server: str, *, scale: float) -> None:
+        self.server, self.scale = server, scale
+
+
+def test_a_recipe_waits_for_what_only_a_run_knows():
+    recipe = recipe_of(_Scaled, scale=2.0)
+    first, second = recipe("here"), recipe("there")
+    assert (first.server, first.scale, second.server) == ("here", 2.0, "there")
+    assert first is not second
+
+
+def test_needs_are_those_of_the_class_and_a_function_has_none():
+    assert recipe_of(_Scaled, scale=1.0).needs == {"classifiers"}
+    assert recipe_of(torch.relu).needs == frozenset()
+
+
+def test_the_name_is_a_label_beside_the_target():
+    assert Recipe({"_target_": "x.y", "name": "cnn2"}, dict, dict).name == "cnn2"
+    assert recipe_of(dict).name == ""
+
+
+@dataclass(frozen=True)
+class _Inner:
+    steps: int
+    part: Recipe
+
+
+@dataclass(frozen=True)
+class _Outer:
+    inner: _Inner
+    rates: tuple[float, ...]
+    names: dict[int, str]
+
+
+def test_every_field_of_settings_is_described():
+    outer = _Outer(_Inner(3, recipe_of(_Scaled, scale=2.0)), (0.1, 0.2), {7: "seven"})
+    assert described(outer) == {
+        "inner": {"steps": 3, "part": {"_target_": f"{__name__}._Scaled", "scale": 2.0}},
+        "rates": [0.1, 0.2],
+        "names": {"7": "seven"},
+    }
+
+
+@pytest.mark.parametrize("plain", [None, True, 1, 0.5, "text"])
+def test_what_is_plain_is_described_as_it_is(plain):
+    assert described(plain) is plain
+
+
+def test_a_class_is_no_settings():
+    assert described(_Inner) is _Inner
+    assert described(PurePosixPath("a")) == PurePosixPath("a")
+
+
+def test_targets_are_found_at_any_depth_once_and_in_order():
+    settings = {
+        "b": {"_target_": "pkg.b", "inner": [{"_target_": "pkg.c"}, {"deep": {"_target_": "pkg.a"}}]},
+        "again": {"_target_": "pkg.c", "_partial_": True},
+        "text": "_target_",
+        "odd": {"_target_": 3},
+    }
+    assert targets(settings) == ["pkg.b", "pkg.c", "pkg.a"]
+    assert targets("pkg.b") == []
+
+
+def test_a_digest_follows_the_phase_and_every_target_inside():
+    inputs = {"method": {"term": {"_target_": "oneshot_fl.parts.terms.CrossEntropy", "weight": 1.0}}}
+    other = {"method": {"term": {"_target_": "oneshot_fl.methods.ot.OptimalTransport"}}}
+    first = digest_of("oneshot_fl.seeds", inputs)
+    assert first == digest_of("oneshot_fl.seeds", {"elsewhere": [inputs]})  # where it stands does not matter
+    assert first == digest_of("oneshot_fl.seeds", {"method": {"term": {**inputs["method"]["term"], "weight": 2.0}}})
+    assert len({first, digest_of("oneshot_fl.seeds", other), digest_of("oneshot_fl.values", {})}) == 3
+    assert digest_of("oneshot_fl.seeds", other) != digest_of("oneshot_fl.seeds", {})
