@@ -43,7 +43,6 @@ TOP: dict[str, Any] = {
     "communication_rounds": Clients,
     "data_root": PathText,
     "store": PathText,
-    "data_root": PathText,
     "study": Name | int,
 }
 
