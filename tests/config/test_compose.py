@@ -35,7 +35,6 @@ EXTRAS = {
     ("protocol", "co_boosting"): ["data=mnist"],
     ("protocol/method", "fedmho_dense"): ["method=dense"],
     ("protocol/method", "fedmho_feddf"): ["method=feddf"],
-    ("protocol/method", "fedmho_fedcvae_fedmho"): ["method=fedcvae_fedmho", "clients=all_cvae"],
     ("protocol/method", "co_boosting_feddf"): ["method=feddf"],
     ("model", "torchvision"): ["model.architecture=densenet121"],
 }

@@ -6,8 +6,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import oneshot_fl
 from docgen.schema import rows, schema_page
-from oneshot_fl.pipeline import run
+from tests.conftest import TINY
 
 SCHEMA = Path(__file__).parents[2] / "docs/reference/summary.schema.json"
 
@@ -25,8 +26,8 @@ def schema():
         ("method=feddf", "proxy.samples=64", "communication_rounds=2"),
     ],
 )
-def test_a_summary_is_as_the_schema_says(tiny, tmp_path, schema, overrides):
-    run(tiny(*overrides), tmp_path / "run")
+def test_a_summary_is_as_the_schema_says(tmp_path, schema, overrides):
+    oneshot_fl.run(*TINY, *overrides, f"store={tmp_path / 'store'}", folder=tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     jsonschema.validate(summary, schema)
 

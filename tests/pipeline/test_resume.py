@@ -145,7 +145,9 @@ def comparable(summary: dict) -> dict:
 
 def _start(folder: Path, store: Path) -> subprocess.Popen[bytes]:
     arguments = command(*ARGUMENTS, f"hydra.run.dir={folder}")
-    return subprocess.Popen(arguments, env=environment(store), cwd=store.parent, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        arguments, env=environment(store), cwd=store.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
 
 
 def _result(folder: Path) -> tuple[dict, bytes]:
@@ -160,21 +162,47 @@ def unbroken(tmp_path_factory) -> tuple[dict, bytes]:
     return _result(root / "run")
 
 
-@pytest.mark.parametrize("phase", sorted(MOMENTS))
-def test_killed_and_started_again(phase, unbroken, tmp_path):
-    store = tmp_path / "store"
-    process = _start(tmp_path / "killed", store)
+def _when(moment: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 200
-    while not MOMENTS[phase](store):
-        assert process.poll() is None, "the run ended before it could be killed"
+    while not moment():
+        assert process.poll() is None, "the run ended before it could be stopped"
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "killed" / "summary.json").exists()
+
+
+SIGNALS = {"clients": signal.SIGTERM, "stratify": signal.SIGINT, "distill": signal.SIGKILL}
+"""What stops a run in each phase."""
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+LINE = "oneshot_fl: interrupted; the same command resumes\n"
+
+
+@pytest.mark.parametrize("phase", sorted(MOMENTS))
+def test_stopped_by_a_signal_and_started_again(phase, unbroken, tmp_path):
+    store, number = tmp_path / "store", SIGNALS[phase]
+    process = _start(tmp_path / "stopped", store)
+    _when(lambda: MOMENTS[phase](store), process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == CODES[number]
+    status = json.loads((tmp_path / "stopped" / "run.json").read_text())["status"]
+    assert (status, err.decode().endswith(LINE)) == (
+        ("running", False) if number == signal.SIGKILL else ("interrupted", True)
+    )
+    assert b"Traceback" not in err
+    assert not (tmp_path / "stopped" / "summary.json").exists()
     assert _finished(store, phase) < {"clients": 5, "stratify": 5, "distill": 1}[phase]
     finished = {path: path.stat().st_mtime_ns for path in store.glob("*/*/manifest.json")}
     assert _start(tmp_path / "again", store).wait(timeout=240) == 0
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "finished work was done again"
     assert _result(tmp_path / "again") == unbroken
     assert not list(store.rglob("*.work"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="nobody tells what a process has loaded")
+@pytest.mark.parametrize("library", ["_yaml", "libtorch_cpu"])
+def test_stopped_while_libraries_load(library, tmp_path):
+    process = _start(tmp_path / "stopped", tmp_path / "store")
+    _when(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert (process.returncode, err.decode()) == (130, LINE)

@@ -13,8 +13,9 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, choices, did_you_mean, plain, recipe
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
+from oneshot_fl.config.fits import shown
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
-from oneshot_fl.config.rules import check_group, has_no_value, shown
+from oneshot_fl.config.rules import check_group, has_no_value
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 
@@ -31,7 +32,7 @@ def check(cfg: DictConfig) -> None:
     _check_missing(cfg)
     check_top(settings)
     check_tables(settings)
-    check_method(settings["method"], _lookups())
+    check_method(settings["method"])
     check_called(settings)
     _check_names(settings)
     client_nodes(cfg)
@@ -102,12 +103,6 @@ def _check_missing(cfg: DictConfig) -> None:
     missing = sorted(OmegaConf.missing_keys(cfg) - {"model.names", "cvae.names"})
     if missing:
         raise OneshotError(has_no_value(missing[0]))
-
-
-def _lookups() -> frozenset[str]:
-    """Keys directly below some method that hold tables."""
-    inner = {key.split(".")[1] for key in all_keys() if key.startswith("method.") and key.count(".") == 2}
-    return frozenset(inner)
 
 
 def _check_names(settings: dict[Any, Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, get_origin
 
+from oneshot_fl.config.fits import shown
 from oneshot_fl.config.rules import (
     MISSING,
     Parameter,
@@ -14,7 +15,6 @@ from oneshot_fl.config.rules import (
     check_table,
     check_value,
     parameters_of,
-    shown,
     target_of,
 )
 from oneshot_fl.errors import OneshotError
@@ -195,15 +195,14 @@ def _without_source(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in node.items() if name not in ("data", "root")}
 
 
-def check_method(method: Any, lookups: frozenset[str]) -> None:
-    """The slots of a method; `lookups` are the tables beside them that some method has.
+def check_method(method: Any) -> None:
+    """The slots of a method.
 
     Raises:
         OneshotError: naming the first key that is wrong.
     """
     check_group("method", method)
-    own = tables()["method"]
-    check_table("method", method, {**{name: LOOKUP for name in lookups}, **own})
+    check_table("method", method, tables()["method"])
     makes_images = method.get("source") is not None
     for slot, needed in SLOTS.items():
         if method.get(slot) is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oneshot_fl import code
 from oneshot_fl.data.decode import Decoding, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Artifact, Store
@@ -117,13 +118,14 @@ def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dic
     """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`.
 
     With `how.size=None` all images must already be square and of one size; with a number they are resized to it. They
-    are kept in the store `cache` under the contents of all files: whatever changes there is decoded anew.
+    are kept in the store `cache` under the contents of all files and the code that decodes them.
 
     Raises:
         OneshotError: a file is no image, or sizes differ.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
-    inputs = {**vars(how), "files": {part: _sha256(found) for part, found in paths.items()}}
+    contents = {part: _sha256(found) for part, found in paths.items()}
+    inputs = {**vars(how), "files": contents, "code": code.digest([decode.__module__])}
     artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))

@@ -34,5 +34,6 @@ Deviations from the code:
 | student: KL at T = 4 | `method.student.kl.temperature=4` |
 | weight decay 1e-4, cosine annealing over the rounds | `method.student_optimizer`, `method.student_schedule` |
 
-It also clips gradients to norm 10, which is left out here.
+It also clips gradients to norm 10, which is left out here. FedMHO's code trains DENSE's student at 1e-3
+(`protocol=fedmho`); that its DENSE clients train with Adam at 1e-3 is not followed, so that all methods share clients.
 """

@@ -23,7 +23,8 @@ Deviations:
   clients' images come at the data set's size, not at 32x32.
 
 `method=fedcvae_fedmho` is what FedMHO's tables call FEDCVAE: ENS with noise that is not cut off, the split by squared
-counts, and FedMHO's learning rates and numbers of images; clients there are half `cvae_large`, half `cvae_small`.
+counts, and FedMHO's learning rates (1e-5 where its code names no data set) and numbers of images; clients there are
+half `cvae_large`, half `cvae_small`.
 """
 
 from typing import ClassVar

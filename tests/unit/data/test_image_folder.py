@@ -48,8 +48,16 @@ def test_grey_and_resized(folder):
 
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.images.decode", None)  # a second decoding would fail
+    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)  # a second decoding would fail
     assert _load(folder).fingerprint == first.fingerprint
+
+
+def test_other_code_that_decodes_finds_nothing_kept(folder, monkeypatch):
+    _load(folder)
+    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    monkeypatch.setattr("oneshot_fl.code.digest", lambda modules: f"changed {list(modules)}")
+    with pytest.raises(TypeError):
+        _load(folder)
 
 
 def test_a_changed_file_is_decoded_again(folder):
@@ -145,7 +153,7 @@ def test_equal_names_sizes_and_dates_are_not_equal_images(folder):
 def test_a_copy_elsewhere_is_not_decoded_again(folder, monkeypatch):
     first = _load(folder)
     shutil.copytree(folder, folder.parent / "copy")
-    monkeypatch.setattr("oneshot_fl.data.images.decode", None)
+    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
     assert _load(folder.parent / "copy", cache=str(folder.parent / "store")).fingerprint == first.fingerprint
 
 
