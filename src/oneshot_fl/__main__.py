@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
+from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,6 +24,9 @@ OF_JOBS: list[Exception] = []
 def main() -> None:
     """Hydra's command line with our exit codes; can be interrupted from its first moment."""
     with stoppable():
+        if sys.argv[1:] == ["--version"]:  # ours; Hydra would print its own
+            print(f"oneshot_fl {__version__}")
+            return
         os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
         share_the_cores()
         keep_freed_memory()

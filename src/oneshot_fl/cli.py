@@ -33,22 +33,13 @@ def main() -> None:
     """The console script; exit code 2 and one line for a mistake, 130 and 143 when stopped."""
     with stoppable():
         words = sys.argv[1:]
-        if words[:1] == ["--version"]:
-            print_version()
-        elif words and words[0] in OWN:
+        if words and words[0] in OWN:
             with _one_line():
                 app(prog_name="oneshot-fl")
         else:
             from oneshot_fl.__main__ import main as hydra_main
 
             hydra_main()
-
-
-def print_version() -> None:
-    """Ours; Hydra would print its own."""
-    from oneshot_fl import __version__
-
-    print(f"oneshot_fl {__version__}")
 
 
 @contextmanager
