@@ -48,7 +48,7 @@ def summarise(
         **experiment.record,
         "partition": {
             "name": result.partition.name,
-            "settings": experiment.record["settings"]["partition"],
+            "settings": _without_label(experiment.record["settings"]["partition"]),
             "sha256": result.partition.sha256,
             "sizes": result.partition.sizes,
             "disjoint": result.partition.disjoint,
@@ -78,6 +78,11 @@ def summarise(
             **{name: version(name) for name in ("torch", "torchvision", "lightning")},
         },
     }
+
+
+def _without_label(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice's own settings; its name stands beside them."""
+    return {key: value for key, value in settings.items() if key not in ("name", "_target_")}
 
 
 def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
