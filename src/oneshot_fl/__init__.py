@@ -5,7 +5,6 @@ The public face: `run` an experiment, `load` the global model that it left, read
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,19 +44,12 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     Raises:
         OneshotError: something is wrong with the overrides or the data, in one line that says what.
     """
-    from oneshot_fl.config import experiment_of
-    from oneshot_fl.config.compose import composed
-    from oneshot_fl.config.explain import explain
-    from oneshot_fl.config.record import choices
-    from oneshot_fl.errors import OneshotError
+    from oneshot_fl.config import from_overrides
     from oneshot_fl.job import job
 
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    try:
-        cfg = composed(*overrides)
-    except Exception as error:  # Hydra raises many kinds over what it cannot compose
-        raise OneshotError(explain(error, overrides)) from error
-    return Result(job(partial(experiment_of, cfg), choices(cfg), place), place)
+    bind, known = from_overrides(*overrides)
+    return Result(job(bind, known, place), place)
 
 
 def load(folder: str | Path) -> "nn.Module":

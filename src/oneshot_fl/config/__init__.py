@@ -1,6 +1,8 @@
 """Configuration: composed by Hydra, checked, and turned once into what the rest of the program works on."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -27,3 +29,21 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         return bind(cfg)
     except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
         raise OneshotError(explain(error)) from error
+
+
+def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str, Any]]":
+    """What makes the experiment of some overrides, and what can be told of it before: the two that a job takes.
+
+    Raises:
+        OneshotError: the overrides cannot be composed.
+    """
+    from oneshot_fl.config.compose import composed
+    from oneshot_fl.config.explain import explain
+    from oneshot_fl.config.record import choices
+    from oneshot_fl.errors import OneshotError
+
+    try:
+        cfg = composed(*overrides)
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, overrides)) from error
+    return partial(experiment_of, cfg), {**choices(cfg), "overrides": list(overrides)}

@@ -23,6 +23,11 @@ def plain(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
+def unresolved(node: DictConfig) -> Any:
+    """A configuration node as built-in containers, where it refers to others with the reference."""
+    return OmegaConf.to_container(node)
+
+
 def build(node: Any, **extra: Any) -> Any:
     """Instantiate a node's `_target_` with its keys and `extra`; `name` is a label and not passed on.
 

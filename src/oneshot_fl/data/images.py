@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oneshot_fl import code
+from oneshot_fl.code import digest
 from oneshot_fl.data.decode import Decoding, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Artifact, Store
@@ -125,7 +125,7 @@ def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dic
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
     contents = {part: _sha256(found) for part, found in paths.items()}
-    inputs = {**vars(how), "files": contents, "code": code.digest([decode.__module__])}
+    inputs = {**vars(how), "files": contents, "code": digest([decode.__module__])}
     artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))

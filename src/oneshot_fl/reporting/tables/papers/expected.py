@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from oneshot_fl.config.compose import choices, composed, plain
+from oneshot_fl.config.compose import choice, choices, composed, plain, unresolved
 from oneshot_fl.config.record import compared
 from oneshot_fl.reporting.tables.differences import Settings, flat
 
@@ -29,13 +27,13 @@ def expected(study: str, data: str, method: str) -> Expected:
     """What the experiment `study` sets, as its own command runs it."""
     cfg = composition(study, data, method)
     settings = compared(plain(cfg), cfg.seed)
-    raw = flat({"method": OmegaConf.to_container(cfg.method)})
+    raw = flat({"method": unresolved(cfg.method)})
     copies = {key: str(value)[2:-1] for key, value in raw.items() if _is_copy(value)}
     return Expected(settings, flat(settings), copies)
 
 
 @cache
-def composition(study: str, data: str, method: str) -> DictConfig:
+def composition(study: str, data: str, method: str) -> Any:
     """The configuration of one run of a table; treat it as read-only."""
     return composed(f"experiment={study}", f"data={data}", f"method={method}")
 
@@ -47,5 +45,5 @@ def _is_copy(value: Any) -> bool:
 @cache
 def architecture_settings(name: str) -> Settings:
     """What an architecture of that name is by itself, by dotted keys; nothing where there is none."""
-    found = next((known[name] for known in map(choices, ("model", "cvae")) if name in known), None)
-    return flat(plain(OmegaConf.load(found))) if found else {}
+    group = next((group for group in ("model", "cvae") if name in choices(group)), None)
+    return flat(plain(choice(group, name))) if group else {}
