@@ -268,6 +268,24 @@ def test_a_name_is_handed_on_only_to_what_takes_one():
     check_call("k", {"_target_": f"{HERE}.Term", "weight": 1, "name": "a label"})
 
 
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        ({"name": ["a"]}, "k.name=['a']: must be a name without /"),
+        ({"name": True}, "k.name=True: must be a name without /"),
+        ({"_partial_": 5}, "k._partial_=5: must be true or false"),
+    ],
+)
+def test_labels_have_types_too(label, says):
+    settings = {"_target_": f"{HERE}.Term", "weight": 1, **label}
+    assert _line(lambda: check_call("k", settings)).startswith(says)
+
+
+def test_what_takes_nothing_is_no_part():
+    assert "takes nothing" in _line(lambda: check_call("method.init", {"_target_": "os.getcwd"}, first=1))
+    check_call("method.init", {"_target_": "os.getcwd"})
+
+
 def test_parts_inside_parts_are_checked_too():
     settings = {"_target_": f"{HERE}.nested", "name": "x", "generator": {"_target_": f"{HERE}.Term", "weight": -1}}
     assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.generator.weight=-1: must be")
