@@ -29,7 +29,7 @@ BASES: tuple[tuple[str, ...], ...] = (
 )
 """What is mutated: together they hold a node of every kind."""
 ANY_TEXT = {"study", "logger.wandb.project", "logger.wandb.entity", "logger.wandb.study", "logger.wandb.run_name"}
-PATHS = {"store", "data.root", "data.cache", "proxy.root"}
+PATHS = {"store", "data_root", "data.root", "data.cache", "proxy.root"}
 LABELS = {"budget.name", "data.name", "partition.name", "proxy.name", "model.name", "cvae.name", "generator.name"}
 LABELS |= {"method.name", "method.ensemble.name", "data.held_out", "partition.held_out"}
 OPTIONAL = {  # where null, or leaving the key out, means something

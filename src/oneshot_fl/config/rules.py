@@ -254,11 +254,25 @@ def _check(
 def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozenset[str]) -> None:
     """A group inside a group: a part, where the hint asks for one, or a dataclass's settings."""
     if "_target_" in value and hint is not Any and get_origin(hint) is not collections.abc.Mapping:
-        return check_optimizer(key, value) if is_optimizer(key, value) else check_call(key, value, given=given)
+        if key.endswith("optimizer") or is_optimizer(key, value):
+            return check_optimizer(key, value)
+        _check_takes_some(key, value, hint, given)
+        return check_call(key, value, given=given)
     for option in (hint, *get_args(hint)):
         if dataclasses.is_dataclass(option) and isinstance(option, type):
             check_settings(key, value, option)
     return None
+
+
+def _check_takes_some(key: str, settings: Any, hint: Any, given: frozenset[str]) -> None:
+    """A part that waits to be called takes something of what it will be called with."""
+    if get_origin(hint) is not collections.abc.Callable or not given:
+        return
+    parameters, extra = _parameters(target_of(key, settings), first=0)
+    if not extra and given.isdisjoint(parameters or ()):
+        raise OneshotError(
+            f"{key}._target_={settings['_target_']}: does not take {' or '.join(sorted(given))}, which it gets"
+        )
 
 
 def is_optimizer(key: str, settings: Any) -> bool:
