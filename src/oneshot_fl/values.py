@@ -32,6 +32,7 @@ def at_most(most: int) -> Rule:
 AT_LEAST_ONE = at_least(1)
 AT_LEAST_ZERO = at_least(0)
 NOT_HUGE = at_most(10**9)
+NOT_TINY = Rule("a number of at least 1e-12", lambda value: value >= 1e-12)
 FINITE = Rule("a number of at most 1e9", lambda value: value <= 1e9)
 ABOVE_ZERO = Rule("a number above 0", lambda value: 0 < value < math.inf)
 NOT_BELOW_ZERO = Rule("a number of at least 0", lambda value: 0 <= value < math.inf)
@@ -46,12 +47,12 @@ A_PATH = Rule("a path without control characters", lambda value: value.isprintab
 Count = Annotated[int, AT_LEAST_ONE, NOT_HUGE]
 CountOrZero = Annotated[int, AT_LEAST_ZERO, NOT_HUGE]
 Seed = Annotated[int, AT_LEAST_ZERO, Rule("a whole number below 2**63", lambda value: value < 2**63)]
-Positive = Annotated[float, ABOVE_ZERO, FINITE]
+Positive = Annotated[float, ABOVE_ZERO, NOT_TINY, FINITE]
 NotNegative = Annotated[float, NOT_BELOW_ZERO, FINITE]
 Fraction = Annotated[float, BETWEEN_ZERO_AND_ONE]
 Share = Annotated[float, SHARE]
 BelowOne = Annotated[float, BELOW_ONE]
-LearningRate = Annotated[float, ABOVE_ZERO, Rule("a number of at most 1000", lambda value: value <= 1000)]
+LearningRate = Annotated[float, ABOVE_ZERO, NOT_TINY, Rule("a number of at most 1000", lambda value: value <= 1000)]
 Radius = Annotated[float, ABOVE_ZERO, Rule("a number of at most 1000", lambda value: value <= 1000)]
 Name = Annotated[str, WITHOUT_SLASH]
 """A name that also becomes part of a path or a table."""

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,13 @@ def _check_names(settings: dict[Any, Any]) -> None:
     """Names of architectures and data sets that there are."""
     models, vaes = choices("model"), choices("cvae")
     rates = settings["clients"]["lr_of"] or {}
+
+    def of(group: str) -> Iterable[Any]:
+        return (settings[group].get("of") or {}).values()
+
     named: list[tuple[str, Any, Mapping[str, Path]]] = [
         *(("clients.lr_of", name, {**models, **vaes}) for name in rates),
+        *((f"{group}.of", name, known) for group, known in (("model", models), ("cvae", vaes)) for name in of(group)),
         ("server_model", settings["server_model"], models),
         ("evaluate.fidelity.model", (settings["evaluate"]["fidelity"] or {}).get("model"), models),
         ("proxy.data", settings["proxy"].get("data"), choices("data")),

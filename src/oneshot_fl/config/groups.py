@@ -26,6 +26,7 @@ from oneshot_fl.values import (
     CountOrZero,
     LearningRate,
     Name,
+    NotNegative,
     PathText,
     Rule,
     Seed,
@@ -35,7 +36,8 @@ from oneshot_fl.values import (
 Optimizer = Mapping[str, Any]
 """A node that `check_optimizer` looks into."""
 Fidelity = Annotated[Mapping[str, Any], Rule("a group of settings (evaluate=fidelity)", bool)]
-LOOKUP = Parameter(dict, required=False)
+Entry = NotNegative | str | list[NotNegative | str] | dict[str, NotNegative | str | list[str] | dict[str, NotNegative]]
+LOOKUP = Parameter(dict[str, Entry], required=False)
 """Tables that other values are looked up in."""
 TOP: dict[str, Any] = {
     "seed": Seed,
@@ -178,7 +180,7 @@ def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> No
     """One choice of a group: a call, or the names of other choices."""
     if group in ("model", "cvae") and "_target_" not in node:
         names = node.get("names")
-        if names is not None and names != MISSING:
+        if names != MISSING:
             check_value(f"{group}.names", names, list[str])
         check_table(group, {name: value for name, value in node.items() if name != "names"}, ARCHITECTURES)
         return

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.fits import problem, shown
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import BelowOne, LearningRate, NotNegative
+from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 
-LABELS = frozenset({"_target_", "_partial_", "name"})
+LABELS: dict[str, Any] = {"_target_": str, "_partial_": bool, "name": Name}
 """Keys of a node that are not handed to its target; a `name` is, where the target takes one."""
 MISSING = "???"
 OPTIMISER: dict[str, Any] = {
@@ -60,8 +60,13 @@ def check_call(
     target = target_of(key, settings)
     name = str(settings["_target_"])
     parameters, extra = _parameters(target, first=first)
+    if parameters is None:
+        raise OneshotError(f"{key}._target_={name}: takes nothing, and the program passes something to it")
     if known:
         parameters = {own: _sharpened(own, each, known) for own, each in parameters.items()}
+    for label, hint in LABELS.items():
+        if label in settings:
+            check_value(f"{key}.{label}", settings[label], hint)
     own = {each: value for each, value in settings.items() if each not in LABELS or _is_own(each, parameters)}
     _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra)
 
@@ -175,12 +180,18 @@ def _imported(name: str) -> Any:
     return found
 
 
-def _parameters(target: Callable[..., Any], *, first: int) -> tuple[dict[str, Parameter], bool]:
-    """What a target takes by name behind its `first` parameters, and whether it takes any other name too."""
+def _parameters(target: Callable[..., Any], *, first: int) -> tuple[dict[str, Parameter] | None, bool]:
+    """What a target takes by name behind its `first` parameters, and whether it takes any other name too.
+
+    None where it has no place for the first ones.
+    """
     try:
         signature = inspect.signature(target)
     except ValueError:  # built in, without a signature
         return {}, True
+    by_position = [each for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    if first and (not by_position or by_position[0].kind is by_position[0].VAR_KEYWORD):
+        return None, False
     hints = _hints(target)
     named = [each for each in signature.parameters.values() if each.kind is not each.VAR_POSITIONAL]
     usable = {
@@ -243,11 +254,25 @@ def _check(
 def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozenset[str]) -> None:
     """A group inside a group: a part, where the hint asks for one, or a dataclass's settings."""
     if "_target_" in value and hint is not Any and get_origin(hint) is not collections.abc.Mapping:
-        return check_optimizer(key, value) if is_optimizer(key, value) else check_call(key, value, given=given)
+        if key.endswith("optimizer") or is_optimizer(key, value):
+            return check_optimizer(key, value)
+        _check_takes_some(key, value, hint, given)
+        return check_call(key, value, given=given)
     for option in (hint, *get_args(hint)):
         if dataclasses.is_dataclass(option) and isinstance(option, type):
             check_settings(key, value, option)
     return None
+
+
+def _check_takes_some(key: str, settings: Any, hint: Any, given: frozenset[str]) -> None:
+    """A part that waits to be called takes something of what it will be called with."""
+    if get_origin(hint) is not collections.abc.Callable or not given:
+        return
+    parameters, extra = _parameters(target_of(key, settings), first=0)
+    if not extra and given.isdisjoint(parameters or ()):
+        raise OneshotError(
+            f"{key}._target_={settings['_target_']}: does not take {' or '.join(sorted(given))}, which it gets"
+        )
 
 
 def is_optimizer(key: str, settings: Any) -> bool:

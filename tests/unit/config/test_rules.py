@@ -45,6 +45,10 @@ class Term:
     temperature: Positive = 1.0
 
 
+def generator(spec: Any, *, width: Count) -> None:
+    raise AssertionError("checks call nothing")
+
+
 class Server:
     def __init__(self, server: Any, *, steps: Count, keep: Literal["last", "best"], bound: Positive | None) -> None:
         raise AssertionError("checks build nothing")
@@ -140,6 +144,7 @@ def test_values_that_fit(value, hint):
         ("none", Count | Literal["auto"], "a whole number of at least 1, or auto"),
         (0, Positive, "a number above 0"),
         (math.nan, Positive, "a number above 0"),
+        (1e-320, Positive, "a number of at least 1e-12"),
         (1e30, Positive, "a number of at most 1e9"),
         (1e30, LearningRate, "a number of at most 1000"),
         (1, Fraction, "a number between 0 and 1"),
@@ -263,14 +268,34 @@ def test_what_the_program_passes_is_not_a_setting():
 
 
 def test_a_name_is_handed_on_only_to_what_takes_one():
-    settings = {"_target_": f"{HERE}.nested", "name": 3, "generator": {"_target_": f"{HERE}.Term", "weight": 1}}
-    assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.name=3: must be a text")
+    settings = {"_target_": f"{HERE}.nested", "name": 3, "generator": {"_target_": f"{HERE}.generator", "width": 1}}
+    assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.name=3: must be a name without /")
     check_call("k", {"_target_": f"{HERE}.Term", "weight": 1, "name": "a label"})
 
 
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        ({"name": ["a"]}, "k.name=['a']: must be a text that is not empty"),
+        ({"name": True}, "k.name=True: must be a name without /"),
+        ({"_partial_": 5}, "k._partial_=5: must be true or false"),
+    ],
+)
+def test_labels_have_types_too(label, says):
+    settings = {"_target_": f"{HERE}.Term", "weight": 1, **label}
+    assert _line(lambda: check_call("k", settings)).startswith(says)
+
+
+def test_what_takes_nothing_is_no_part():
+    assert "takes nothing" in _line(lambda: check_call("method.init", {"_target_": "os.getcwd"}, first=1))
+    check_call("method.init", {"_target_": "os.getcwd"})
+
+
 def test_parts_inside_parts_are_checked_too():
-    settings = {"_target_": f"{HERE}.nested", "name": "x", "generator": {"_target_": f"{HERE}.Term", "weight": -1}}
-    assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.generator.weight=-1: must be")
+    settings = {"_target_": f"{HERE}.nested", "name": "x", "generator": {"_target_": f"{HERE}.generator", "width": 0}}
+    assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.generator.width=0: must be")
+    other = {**settings, "generator": {"_target_": "os.getcwd"}}
+    assert "does not take spec" in _line(lambda: check_call("k", other, given={"spec"}))
     assert _line(lambda: check_call("k", {**settings, "generator": 3}, given={"spec"})).startswith(
         "k.generator=3: must"
     )
