@@ -39,7 +39,7 @@ def test_a_papers_table_runs_on_other_data_and_names_the_real_architectures(tmp_
         (("method=nothing",), "oneshot_fl: method=nothing: there is no such choice"),
         (("method.ensemble=uniform",), "oneshot_fl: method.ensemble=uniform: method.ensemble is a group"),
         (("model=torchvision",), "oneshot_fl: model.architecture: has no value"),
-        (("store=/proc/nowhere",), "oneshot_fl: store=/proc/nowhere: /proc/nowhere cannot be written"),
+        (("store=/proc/nowhere",), "oneshot_fl: store=/proc/nowhere: cannot be written"),
         (("trainer.accelerator=abacus",), "oneshot_fl: trainer.accelerator=abacus"),
         (("data=mnist", "data.root=nowhere"), "oneshot_fl: data.root: MNIST cannot be read"),
     ],
@@ -56,7 +56,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, line):
 def test_a_users_own_folder_adds_choices(tmp_path):
     own = tmp_path / "own" / "method"
     own.mkdir(parents=True)
-    (own / "mine.yaml").write_text("defaults: [dense, _self_]\nname: mine\nremark: mine\nsource: {reset: false}\n")
+    (own / "mine.yaml").write_text("defaults: [dense, _self_]\nname: mine\nsource: {reset: false}\n")
     done = call("--config-dir", str(tmp_path / "own"), "method=mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "outputs").rglob("summary.json"))
