@@ -45,7 +45,7 @@ TOP: dict[str, Any] = {
     "communication_rounds": Clients,
     "data_root": PathText,
     "store": PathText,
-    "study": Name | int,
+    "study": PathText | int,
 }
 
 
