@@ -52,14 +52,14 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             seconds=time.perf_counter() - begun,
         )
         write_results(folder, experiment, summary, last.server.model)
-        figures = draw(folder, last)
+        figures = draw(folder, last, progress)
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
 
 
-def draw(folder: Path, result: RunResult) -> dict[str, Path]:
+def draw(folder: Path, result: RunResult, progress: Progress) -> dict[str, Path]:
     """The figures of a run."""
     data, server = result.data, result.server
     return draw_all(
@@ -70,6 +70,7 @@ def draw(folder: Path, result: RunResult) -> dict[str, Path]:
         history=server.history,
         ensembles=result.accuracies.ensembles,
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
+        note=progress.note,
     )
 
 

@@ -28,7 +28,7 @@ class KilledError(Exception):
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch):
     """They take as long as the rest, and are drawn only at the end."""
-    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_: {})
+    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_, **__: {})
 
 
 @pytest.fixture

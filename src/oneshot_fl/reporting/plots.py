@@ -1,5 +1,7 @@
 """Figures of a run, drawn without a display."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,9 @@ def draw_all(
     history: list[dict[str, Any]],
     ensembles: dict[str, float],
     synthetic: tuple[Tensor, Tensor] | None,
+    note: Callable[[str], None],
 ) -> dict[str, Path]:
-    """Draw what a run has, as PNG files in `folder`.
+    """Draw what a run has, as PNG files in `folder`; by then the results are there, so no figure ever fails a run.
 
     Args:
         counts: samples of every class at every client, `[m, c]`.
@@ -37,15 +40,25 @@ def draw_all(
         history: the server's rounds, each with `round` and `accuracy`; empty where there were none.
         ensembles: test accuracies by name.
         synthetic: images, uint8 `[n, C, H, W]`, and their labels.
+        note: is called with one line about a figure that could not be drawn.
     """
-    figures = {"partition": partition_bubbles(counts, class_names)}
+    figures: dict[str, Callable[[], Figure]] = {"partition": partial(partition_bubbles, counts, class_names)}
     if guidance is not None:
-        figures["guidance"] = guidance_maps(guidance)
+        figures["guidance"] = partial(guidance_maps, guidance)
     if history:
-        figures["accuracy"] = accuracy_curve(history, ensembles)
+        figures["accuracy"] = partial(accuracy_curve, history, ensembles)
     if synthetic:
-        figures["synthetic"] = image_grid(*synthetic, class_names)
-    return {name: save(figure, folder / f"{name}.png") for name, figure in figures.items()}
+        figures["synthetic"] = partial(image_grid, *synthetic, class_names)
+    paths = {name: _drawn(make, folder / f"{name}.png", note) for name, make in figures.items()}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
+def _drawn(make: "Callable[[], Figure]", path: Path, note: Callable[[str], None]) -> Path | None:
+    try:
+        return save(make(), path)
+    except Exception as error:  # a drawing library's, a font's, the disk's: the line says which
+        note(f"{path.name} could not be drawn ({type(error).__name__}: {' '.join(str(error).split())})")
+        return None
 
 
 def literal(text: str) -> str:

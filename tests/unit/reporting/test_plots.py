@@ -73,11 +73,29 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
         history=[{"round": 1, "accuracy": 0.5}],
         ensembles=dict.fromkeys(FORMULAS, 0.5),
         synthetic=(images, torch.arange(len(FORMULAS))),
+        note=pytest.fail,
     )
     assert sorted(drawn) == ["accuracy", "guidance", "partition", "synthetic"]
     assert all(path.stat().st_size > 1000 for path in drawn.values())
 
 
 def test_a_run_without_rounds_has_its_partition_only(tmp_path):
-    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None}
+    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None, "note": pytest.fail}
     assert list(draw_all(tmp_path, counts=np.ones((2, 2)), class_names=("a", "b"), **nothing)) == ["partition"]
+
+
+def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_path):
+    (tmp_path / "partition.png").mkdir()
+    notes: list[str] = []
+    drawn = draw_all(
+        tmp_path,
+        counts=np.ones((2, 2)),
+        class_names=("a", "b"),
+        guidance=torch.eye(2),
+        history=[],
+        ensembles={},
+        synthetic=None,
+        note=notes.append,
+    )
+    assert list(drawn) == ["guidance"]
+    assert [note.split(" (")[0] for note in notes] == ["partition.png could not be drawn"]
