@@ -44,6 +44,8 @@ OPTIONAL = {  # where null, or leaving the key out, means something
 DEFAULTS = {"lr", "betas", "momentum", "weight_decay", "_partial_", "name", "of", "temperature", "per_class"}
 """Last names of keys that may be left out: their target has a value of its own, or nothing reads them."""
 
+TABLES = ("clients.lr_of.", "clients.kinds.")
+"""Tables whose entries are the user's own to leave out."""
 IN_TABLES = {"null", "bool", "inf", "nan", "negative", "empty", "huge"}
 """What is wrong in a table too, where an entry's key is not known until some choice reads it."""
 
@@ -106,7 +108,7 @@ def of_values(key: str, value: Any) -> Iterator[tuple[str, str]]:
         yield from (("5", "number"), ("x", "text"), ("[null]", "list of null"), ("[{a: 1}]", "list of dictionaries"))
         yield from (("[]", "empty"), ("[-7]", "list of negative"), ("[[1]]", "nested"))
     elif isinstance(value, str):
-        if key not in ANY_TEXT | PATHS | LABELS:
+        if key not in ANY_TEXT | PATHS | LABELS and last != "name":
             yield from ((f"{value}x", "misspelled"), ("5", "number"))
         yield from (("''", "empty"), ("[a]", "list"), ("true", "bool"), ("1.5", "fraction"))
         yield "'\t'", "control characters"
@@ -118,11 +120,11 @@ def mutations(base: tuple[str, ...]) -> Iterator[Case]:
     plain = OmegaConf.to_container(cfg, resolve=True)
     for key, value in leaves(plain):
         for text, kind in of_values(key, value):
-            if ".of." not in key or kind in IN_TABLES:
+            if kind in IN_TABLES or not (".of." in key or key.startswith("clients.kinds.")):
                 yield Case(base, (f"++{key}={text}",), kind)
         last = key.rpartition(".")[2]
         yield Case(base, (f"{key}s=1",), "misspelled key")
-        if key not in OPTIONAL and last not in DEFAULTS and ".of." not in key:
+        if key not in OPTIONAL and last not in DEFAULTS and not key.startswith(TABLES) and ".of." not in key:
             yield Case(base, (f"~{key}",), "deleted")
     for key in dictionaries(plain):
         if key.rpartition(".")[2] != "of" and ".of." not in key:

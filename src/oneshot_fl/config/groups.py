@@ -172,7 +172,8 @@ def check_called(settings: Mapping[str, Any]) -> None:
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
     for step in STEPS:
-        if settings.get(step):
+        check_group(step, settings.get(step))
+        if settings[step]:
             check_call(step, settings[step], first=1)
 
 

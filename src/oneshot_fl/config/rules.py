@@ -39,7 +39,7 @@ class Parameter(NamedTuple):
 
     hint: Any
     required: bool
-    default: Any = None
+    default: Any = inspect.Parameter.empty
 
 
 def check_call(

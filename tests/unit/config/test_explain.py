@@ -1,0 +1,55 @@
+"""Whatever Hydra raises while it composes becomes one line that names the file, group or key."""
+
+import pytest
+import yaml
+
+from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
+
+NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
+
+
+@pytest.mark.parametrize("argument", ["logger=null", "logger=5", "logger=true", "logger="])
+def test_a_group_is_chosen_by_name(argument):
+    line = explain(NO_NAME, ["seed=1", "method=dense", argument])
+    assert (
+        line == f"{argument}: logger is a group of settings; choose one by its name, of csv, none, tensorboard, wandb"
+    )
+
+
+def test_a_group_is_chosen_by_name_even_where_nobody_knows_which():
+    assert "GROUP=NAME" in explain(NO_NAME, ["method=dense"])
+
+
+def test_broken_yaml_is_named_with_its_line(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("a: 1\nb: [\n")
+    with file.open() as stream, pytest.raises(yaml.YAMLError) as caught:
+        yaml.safe_load(stream)
+    assert explain(caught.value).startswith(f"{file}: line 3 is no YAML (")
+
+
+def test_a_file_that_is_no_text_is_found(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UnicodeError) as caught:
+        file.read_text(encoding="utf-8")
+    assert explain(caught.value, [f"--config-dir={tmp_path}"]) == f"{file}: is no text in UTF-8"
+    assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
+
+
+def test_a_folder_that_cannot_be_made_is_named():
+    error = NotADirectoryError(20, "Not a directory", "/dev/null/x")
+    assert explain(error) == "/dev/null/x: Not a directory; choose a folder that can be read and written"
+
+
+def test_other_errors_keep_their_kind_and_their_words():
+    assert explain(KeyError("defaults")) == "KeyError: 'defaults'"
+
+
+def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
+    assert "another one has" in no_such_key("partition.alpha", all_keys())
+    assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
+
+
+def test_groups_are_paths():
+    assert {"data", "method", "method/ensemble"} <= set(groups())

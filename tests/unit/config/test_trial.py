@@ -1,0 +1,60 @@
+"""Architectures and batches that cannot be made are refused before anything is trained, without taking memory."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from oneshot_fl.config.trial import check_sizes, shape_of
+from oneshot_fl.errors import OneshotError
+
+DIGITS = {"_target_": "oneshot_fl.data.datasets.digits"}
+GENERATOR = {"_target_": "oneshot_fl.models.generators.ConvGenerator", "name": "conv", "noise": 8, "width": 4}
+CNN2 = {"_target_": "oneshot_fl.models.classifiers.cnn2", "name": "cnn2", "norm": True}
+
+
+def _check(model=None, *, generator=None, batch_size=8, samples=8):
+    settings = {
+        "data": DIGITS,
+        "generator": {**GENERATOR, **(generator or {})},
+        "distill": {"batch_size": batch_size},
+        "stratify": {"batch_size": 8},
+        "proxy": {"samples": samples},
+    }
+    check_sizes(settings, [OmegaConf.create({**CNN2, **(model or {})})])
+
+
+def test_what_fits_passes():
+    _check()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (
+            {"generator": {"noise": 10**8, "width": 10**5}},
+            r"^conv: [\d,]+ parameters: would need [\d,]+ GB at the least",
+        ),
+        ({"batch_size": 10**12}, r"^distill\.batch_size=1000000000000: would need"),
+        ({"samples": 10**13}, r"^proxy\.samples=10000000000000: would need"),
+        ({"model": {"_target_": "oneshot_fl.models.zoo.resnet", "depth": 19}}, r"^(cnn2|oneshot_fl)"),
+        (
+            {"model": {"_target_": "tests.unit.config.test_trial.one_answer", "norm": True}},
+            r"^cnn2: is no classifier, it does not answer with one number per class",
+        ),
+    ],
+)
+def test_what_does_not_is_named(wrong, line):
+    with pytest.raises(OneshotError, match=line):
+        _check(**wrong)
+
+
+def one_answer(spec, *, norm):
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, 1))
+
+
+def test_the_side_of_a_users_images_is_known_only_where_it_is_set():
+    folder = {"_target_": "oneshot_fl.data.image_folder.image_folder", "channels": 1}
+    assert shape_of(DIGITS) == (1, 8, 10)
+    assert shape_of({**folder, "size": None}) == (1, None, 10)
+    assert shape_of({**folder, "size": 64})[:2] == (1, 64)
