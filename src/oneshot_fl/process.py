@@ -76,6 +76,8 @@ def stoppable() -> Iterator[None]:
         sys.exit(interrupted.exit_code)
     finally:
         stop.rest()
+        if stop.number:  # the process is about to end, and another signal must not break into that
+            before |= dict.fromkeys(STOPPING, signal.SIG_IGN)
         for number, handler in before.items():
             signal.signal(number, handler)
 

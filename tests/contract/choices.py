@@ -51,7 +51,7 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def _names(folder: Path, at_least: int, without: tuple[str, ...] = ()) -> list[str]:
-    names = sorted({path.stem for path in folder.glob("*.yaml")} - set(without))
+    names = sorted({path.stem for path in folder.glob("[!_]*.yaml")} - set(without))
     assert len(names) >= at_least, f"{folder}: only {names}"
     return names
 

@@ -44,7 +44,7 @@ def _run(installed: Path, cwd: Path, *arguments: str) -> subprocess.CompletedPro
 
 def test_the_wheel_runs_the_main_job_through_its_console_entry(installed, tmp_path):
     entry = next(installed.glob("*.dist-info")) / "entry_points.txt"
-    assert "oneshot-fl = oneshot_fl.__main__:main" in entry.read_text()
+    assert "oneshot-fl = oneshot_fl.cli:main" in entry.read_text()
     done = _run(installed, tmp_path, *TINY, "distill.rounds=1", "method=dense")
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.rglob("summary.json"))

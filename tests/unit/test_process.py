@@ -110,8 +110,8 @@ SLOW_CLEANING = """
     print("went on")
 """
 IMPORTING = """
-    begun()
     try:
+        begun()
         while True:
             for name in [name for name in sys.modules if name.startswith("json")]:
                 del sys.modules[name]
@@ -151,13 +151,21 @@ def test_a_signal_after_a_while_ends_what_does_not_clean_up():
     assert process.returncode == -signal.SIGTERM
 
 
-def test_after_the_block_signals_are_as_before():
-    before = [signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)]
-    with pytest.raises(SystemExit) as raised, stoppable():
-        signal.raise_signal(signal.SIGTERM)
-    assert raised.value.code == 143
-    assert [signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)] == before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_break_into_the_end():
+    before = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)}
+    with stoppable():
+        pass
+    assert {number: signal.getsignal(number) for number in before} == before
+    try:
+        with pytest.raises(SystemExit) as raised, stoppable():
+            signal.raise_signal(signal.SIGTERM)
+        assert raised.value.code == 143
+        assert {number: signal.getsignal(number) for number in STOPPING} == dict.fromkeys(STOPPING, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGALRM) == before[signal.SIGALRM]
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_stop_is_no_exception_and_no_keyboard_interrupt():
