@@ -81,6 +81,10 @@ def dictionaries(node: Any, prefix: str = "") -> Iterator[str]:
             yield from dictionaries(value, f"{prefix}{name}.")
 
 
+SOUND = {("stratify.classes_at_once", "5")}
+"""Changes that look wrong and are not."""
+
+
 def of_values(key: str, value: Any) -> Iterator[tuple[str, str]]:
     """What is wrong for a key of this value, and its name."""
     last = key.rpartition(".")[2]
@@ -120,7 +124,9 @@ def mutations(base: tuple[str, ...]) -> Iterator[Case]:
     plain = OmegaConf.to_container(cfg, resolve=True)
     for key, value in leaves(plain):
         for text, kind in of_values(key, value):
-            if kind in IN_TABLES or not (".of." in key or key.startswith("clients.kinds.")):
+            if (key, text) in SOUND:
+                continue
+            if (kind in IN_TABLES and text != "[]") or not (".of." in key or key.startswith("clients.kinds.")):
                 yield Case(base, (f"++{key}={text}",), kind)
         last = key.rpartition(".")[2]
         yield Case(base, (f"{key}s=1",), "misspelled key")
@@ -141,7 +147,6 @@ def mutations(base: tuple[str, ...]) -> Iterator[Case]:
 NASTY = (
     *Path(__file__).with_name("nasty.txt").read_text(encoding="utf-8").splitlines(),
     f"store={'x' * 5000}",
-    f"study={'x/' * 300}",
     "study='\0'",
 )
 """Written by hand; a space separates arguments."""

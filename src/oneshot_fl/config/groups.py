@@ -20,6 +20,7 @@ from oneshot_fl.config.rules import (
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import (
+    NOT_EMPTY,
     BatchSize,
     Clients,
     Count,
@@ -168,7 +169,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, given={"folder", "config"})
+        check_call(f"logger.{name}", node, first=1, given={"config"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
     for step in STEPS:
@@ -182,7 +183,7 @@ def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> No
     if group in ("model", "cvae") and "_target_" not in node:
         names = node.get("names")
         if names != MISSING:
-            check_value(f"{group}.names", names, list[str])
+            check_value(f"{group}.names", names, Annotated[list[str], NOT_EMPTY])
         check_table(group, {name: value for name, value in node.items() if name != "names"}, ARCHITECTURES)
         return
     if group == "proxy" and "data" in node:

@@ -93,7 +93,7 @@ def _complaint(*overrides: str) -> str:
         ("experiment=digits", ["experiment=digits", "digits_dirichlet", "co_boosting/..., fedhydra/..."]),
         ("data=image_folder", ["data.root", "data.root=..."]),
         ("model=mixed", ["model.names", "5"]),
-        ("model=mixed model.names=[]", ["model.names", "5"]),
+        ("model=mixed model.names=[]", ["model.names=[]", "at least one entry"]),
         ("model=mixed model.names=[cnn2] partition.clients=0", ["partition.clients=0"]),
         ("model=fedhydra_mixed partition.clients=4 method=dense", ["model.names", "4"]),
         ("model=torchvision", ["model.architecture", "model.architecture=..."]),
