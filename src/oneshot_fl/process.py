@@ -59,6 +59,19 @@ class Interrupted(BaseException):
         return 128 + self.signal_number
 
 
+_asked: list[int] = []
+"""The signal that asked this process to stop, once one did."""
+
+
+def interruption() -> Interrupted | None:
+    """The stop that this process was asked for; None if it was not.
+
+    Whatever fails after that failed because of it: an extension module in whose call the signal came may make another
+    error of the exception.
+    """
+    return Interrupted(_asked[0]) if _asked else None
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Inside the block SIGINT and SIGTERM raise `Interrupted`; one that leaves it ends the process with its line.
@@ -66,12 +79,16 @@ def stoppable() -> Iterator[None]:
     To be entered in the main thread before anything is imported that takes time. A Trainer keeps these handlers and
     passes the exception on. After `PATIENCE` another signal ends the process at once, whatever it is doing.
     """
+    _asked.clear()
     stop = _Stop()
     handlers: dict[int, object] = {**dict.fromkeys(STOPPING, stop), signal.SIGALRM: stop.insist}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
     try:
         yield
-    except Interrupted as interrupted:
+    except BaseException as error:
+        interrupted = interruption()
+        if interrupted is None or (isinstance(error, SystemExit) and error.code == interrupted.exit_code):
+            raise  # not stopped, or told of by a block inside this one
         print(f"oneshot_fl: {interrupted}", file=sys.stderr)
         sys.exit(interrupted.exit_code)
     finally:
@@ -91,6 +108,7 @@ class _Stop:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self.asked = number, time.monotonic()
+            _asked.append(number)
             signal.setitimer(signal.ITIMER_REAL, INSIST, INSIST)
             raise Interrupted(number)
         if time.monotonic() - self.asked > PATIENCE:

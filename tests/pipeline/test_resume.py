@@ -111,9 +111,9 @@ def test_a_damaged_checkpoint_is_no_checkpoint(tiny, tmp_path, request, pattern,
 ARGUMENTS = (
     "clients.epochs=30",
     "clients.batch_size=32",
-    "stratify.steps=12",
+    "stratify.steps=8",
     "stratify.batch_size=64",
-    "distill.rounds=12",
+    "distill.rounds=8",
     "distill.generator_steps=6",
     "distill.batch_size=64",
     "generator.width=8",
@@ -183,7 +183,7 @@ def test_stopped_by_a_signal_and_started_again(phase, unbroken, tmp_path):
     _when(lambda: MOMENTS[phase](store), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=100)
-    assert process.returncode == CODES[number]
+    assert process.returncode == CODES[number], err.decode()
     status = json.loads((tmp_path / "stopped" / "run.json").read_text())["status"]
     assert (status, err.decode().endswith(LINE)) == (
         ("running", False) if number == signal.SIGKILL else ("interrupted", True)

@@ -6,7 +6,15 @@ import time
 
 import pytest
 
-from oneshot_fl.process import MALLOPT, STOPPING, Interrupted, keep_freed_memory, share_the_cores, stoppable
+from oneshot_fl.process import (
+    MALLOPT,
+    STOPPING,
+    Interrupted,
+    interruption,
+    keep_freed_memory,
+    share_the_cores,
+    stoppable,
+)
 
 
 @pytest.fixture
@@ -100,6 +108,15 @@ SWALLOWED = """
     time.sleep(60)
     print("went on")
 """
+TURNED_INTO_ANOTHER = """
+    try:
+        begun()
+        time.sleep(60)
+    except BaseException:
+        print("cleaned up")
+        raise ValueError("as extension modules do")
+    print("went on")
+"""
 SLOW_CLEANING = """
     try:
         begun()
@@ -131,7 +148,7 @@ def _started(body: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("body", [FIT, SLEEP, SWALLOWED, SLOW_CLEANING, IMPORTING])
+@pytest.mark.parametrize("body", [FIT, SLEEP, SWALLOWED, TURNED_INTO_ANOTHER, SLOW_CLEANING, IMPORTING])
 def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number, code):
     process = _started(body)
     process.send_signal(number)
@@ -164,6 +181,8 @@ def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_brea
         assert signal.getsignal(signal.SIGALRM) == before[signal.SIGALRM]
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     finally:
+        with stoppable():
+            assert interruption() is None  # it is another block's
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.disk import write_atomically
-from oneshot_fl.process import Interrupted
+from oneshot_fl.process import Interrupted, interruption
 
 TRACE = "run.json"
 ERROR = "error.txt"
@@ -47,10 +47,11 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     (folder / ERROR).unlink(missing_ok=True)
     try:
         yield trace
-    except Interrupted as interrupted:
-        trace.write("interrupted", error=str(interrupted))
-        raise
-    except Exception as error:
+    except (Interrupted, Exception) as error:
+        interrupted = error if isinstance(error, Interrupted) else interruption()
+        if interrupted is not None:
+            trace.write("interrupted", error=str(interrupted))
+            raise
         trace.write("failed", error=" ".join(str(error).split()))
         trace.keep_error()
         raise

@@ -35,6 +35,14 @@ def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):
         assert not (tmp_path / "error.txt").exists()  # of another attempt
 
 
+def test_what_fails_because_of_a_stop_is_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.process._asked", [signal.SIGINT])
+    with pytest.raises(ValueError, match="of a stop"), traced(tmp_path, {}):
+        raise ValueError("what an extension module made of a stop")
+    assert _trace(tmp_path)["status"] == "interrupted"
+    assert not (tmp_path / "error.txt").exists()
+
+
 def test_an_interrupted_run_says_so(tmp_path):
     with pytest.raises(Interrupted), traced(tmp_path, {}):
         raise Interrupted(signal.SIGTERM)
