@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 from oneshot_fl.__main__ import main
 from oneshot_fl.reporting.tables.__main__ import main as print_tables
@@ -50,6 +51,7 @@ def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("ONESHOT_FL_STORE", str(tmp_path / "store"))
     yield tmp_path
+    HydraConfig.instance().cfg = None  # `--cfg job` leaves it behind, and the process goes on here
     for name in set(sys.modules) - known:
         if name.startswith("my_"):
             del sys.modules[name]
@@ -79,7 +81,13 @@ def _summaries(folder: Path) -> list[Summary]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-@pytest.mark.parametrize("page", sorted(SHOWN))
+LONG = ("quickstart.md", "weak-clients.md")
+"""Pages whose runs take about a minute; the methods that they run are tested elsewhere."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in sorted(SHOWN)]
+)
 def test_a_page_can_be_followed(page, here, monkeypatch):
     write_files(page, here)
     for words in commands_of(page):
@@ -93,6 +101,7 @@ def test_every_page_with_commands_is_followed():
     assert own == {*SHOWN, "howto/method.md"}
 
 
+@pytest.mark.slow
 def test_a_method_is_added_in_three_files(tmp_path):
     page = "howto/method.md"
     for name in ("src", "conf", "tests", "docs", "docgen"):

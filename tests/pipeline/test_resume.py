@@ -176,7 +176,9 @@ CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKIL
 LINE = "oneshot_fl: interrupted; the same command resumes\n"
 
 
-@pytest.mark.parametrize("phase", sorted(MOMENTS))
+@pytest.mark.parametrize(
+    "phase", ["clients", *(pytest.param(phase, marks=pytest.mark.slow) for phase in ("stratify", "distill"))]
+)
 def test_stopped_by_a_signal_and_started_again(phase, unbroken, tmp_path):
     store, number = tmp_path / "store", SIGNALS[phase]
     process = _start(tmp_path / "stopped", store)

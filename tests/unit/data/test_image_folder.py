@@ -55,7 +55,7 @@ def test_images_are_decoded_once(folder, monkeypatch):
 def test_other_code_that_decodes_finds_nothing_kept(folder, monkeypatch):
     _load(folder)
     monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
-    monkeypatch.setattr("oneshot_fl.code.digest", lambda modules: f"changed {list(modules)}")
+    monkeypatch.setattr("oneshot_fl.data.images.digest", lambda modules: f"changed {list(modules)}")
     with pytest.raises(TypeError):
         _load(folder)
 
