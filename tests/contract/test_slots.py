@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.config.compose import build, config_dir, plain, recipe, takes
+from oneshot_fl.config.compose import build, config_dir, plain, recipe
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
@@ -22,6 +22,7 @@ from oneshot_fl.parts.slots import Objective
 from oneshot_fl.parts.uploads import Server, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases import evaluate
+from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.tracking.loggers import RunLog
 from tests.conftest import compose_config, decoder_of, run_config, server_of
@@ -124,7 +125,7 @@ def test_the_cvae_of_each_data_set_is_one_of_the_choices():
 def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
     def split(seed: int) -> Partition:
         node = compose_config(f"partition={name}", f"seed={seed}", "partition.clients=6").partition
-        domains = {"domains": np.tile(np.arange(3), 200)} if takes(node, "domains") else {}
+        domains = {"domains": np.tile(np.arange(3), 200)} if PartitionPlan(name, recipe(node)).by_domain else {}
         return Partition(name, build(node, labels=np.repeat(np.arange(10), 60), **domains))
 
     splits = [split(seed) for seed in (0, 0, 1)]

@@ -72,11 +72,6 @@ def recipe(node: Any) -> Recipe[Any]:
     return Recipe(settings, waiting.func, waiting)
 
 
-def takes(node: Any, key: str) -> bool:
-    """Whether a node's part is a function with a parameter of that name."""
-    return key in inspect.signature(build({**plain(node), "_partial_": True}).func).parameters
-
-
 def choice(group: str, name: str) -> DictConfig:
     """The settings of one choice of a group by its name, also of a user's own config folder.
 

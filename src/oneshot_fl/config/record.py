@@ -11,6 +11,8 @@ from oneshot_fl.config.compose import changed, overrides, plain
 from oneshot_fl.recipe import digest_of
 
 SCHEMA = 1
+TRACE = "run.json"
+"""The file in a run's folder that holds its record and how it stands."""
 NOT_COMPARED = (
     *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),

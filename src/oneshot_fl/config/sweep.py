@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-TRACE = "run.json"
+from oneshot_fl.config.record import TRACE
+
 LONGEST = 160
 """Characters of a sweep's job folder; file systems take 255 bytes."""
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oneshot_fl.config.record import TRACE
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.process import Interrupted, interruption
 
-TRACE = "run.json"
 ERROR = "error.txt"
 
 
