@@ -19,6 +19,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.parts.view import Votes
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.pipeline import run
@@ -98,6 +99,13 @@ def server_of(
     """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`."""
     uploads = uploads_of(models, [1] * len(models) if sizes is None else sizes, decoders)
     return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy))
+
+
+def votes_of(P: torch.Tensor, y: torch.Tensor | None = None, features: Sequence[torch.Tensor] = ()) -> Votes:
+    """Client logits `[m, b, c]` on black images, made for label 0 unless told otherwise."""
+    return Votes(
+        torch.zeros(P.shape[1], 1, 1, 1), torch.zeros(P.shape[1]).long() if y is None else y, P, list(features)
+    )
 
 
 torch.set_num_threads(1)  # tiny tensors only wait for a second thread, above all on a busy machine

@@ -12,6 +12,7 @@ from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
@@ -41,6 +42,7 @@ class Experiment:
     gate: Recipe[UploadStep] | None
     generator: Recipe[ConvGenerator]
     stratification: Stratification
+    recitation: Recitation
     method: Method
     student: StudentPlan
     distillation: Distillation
@@ -53,6 +55,11 @@ class Experiment:
     """What the run is, for reports and comparisons: built-in types (`config.record`)."""
     config: Mapping[str, Any]
     """The whole configuration with every value resolved, for the run's folder."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method's parts need, and what those phases need that only some methods ask for."""
+        return self.method.needs | (self.recitation.needs if "recitals" in self.method.needs else frozenset())
 
     @property
     def upload_steps(self) -> list[Recipe[UploadStep]]:

@@ -19,6 +19,7 @@ from oneshot_fl.phases.evaluate import evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled, distill
 from oneshot_fl.phases.prepare import RunData, prepare
+from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.recipe import described
@@ -100,12 +101,22 @@ def communicate(experiment: Experiment, given: RunData, context: Context) -> lis
 
 def exchange(experiment: Experiment, given: RunData, start: InitialModel | None, context: Context) -> RunResult:
     """One exchange: local training, one upload, and what the server makes of it."""
-    clients = train_clients(given.data, given.indices, experiment.clients, context=context, start=start)
+    asked = "label_counts" in experiment.needs
+    clients = train_clients(
+        given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
+    )
     uploads = received(clients)
     for step in experiment.upload_steps:
         uploads = uploads.through(step(), described(step))
     guidance = _guidance(experiment, given.data, uploads, context)
-    server = Server(given.data.spec, uploads, guidance.U if guidance else None, given.proxy)
+    recitals = _recitals(experiment, given.data, uploads, context)
+    server = Server(
+        given.data.spec,
+        uploads,
+        guidance.U if guidance else None,
+        given.proxy,
+        recitals.of_clients if recitals else None,
+    )
     _note_idle_terms(experiment, uploads, context)
     test = _test_set(experiment, given.data)
     distilled = distill(
@@ -120,7 +131,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
     rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
     ensembles = tested_ensembles(rows, own, server, distilled.ensemble)
     accuracies = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
-    return RunResult(given.data, given.partition, clients, guidance, distilled, accuracies)
+    return RunResult(given.data, given.partition, clients, guidance, recitals, distilled, accuracies)
 
 
 def received(clients: list[TrainedClient]) -> Uploads:
@@ -143,6 +154,13 @@ def _guidance(experiment: Experiment, data: Dataset, uploads: Uploads, context: 
         settings=experiment.stratification,
         context=context,
     )
+
+
+def _recitals(experiment: Experiment, data: Dataset, uploads: Uploads, context: Context) -> Recitals | None:
+    """What every client recites, where a part of the method needs it."""
+    if "recitals" not in experiment.method.needs:
+        return None
+    return recite(uploads, spec=data.spec, settings=experiment.recitation, context=context)
 
 
 def _note_idle_terms(experiment: Experiment, uploads: Uploads, context: Context) -> None:

@@ -8,7 +8,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import Pixels
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.parts.slots import Source
+from oneshot_fl.parts.slots import Made, Source, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.distill import DistillModule, joined
 from oneshot_fl.phases.trainer import trainer_of
@@ -17,10 +17,12 @@ from tests.contract.choices import SLOTS, THEIRS, choices, composed
 from tests.contract.test_slots import recipe_at, server_with
 
 
-def _images(source: Source, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _images(source: Source, seed: int) -> Made:
+    """One round after another source, which has made three grey images."""
     rng = torch.Generator().manual_seed(seed)
     source.begin(rng)
-    return source.make(lambda x, y: x.square().mean(), lambda loss: None, rng)
+    before = (torch.full((3, 1, 8, 8), 0.5) * torch.arange(3).view(3, 1, 1, 1),)
+    return source.make(Turn(lambda x, y: x.square().mean(), lambda loss: None, rng, before))
 
 
 def _states(server: Server) -> list[torch.Tensor]:
@@ -33,7 +35,7 @@ def test_a_source_makes_labelled_images_from_its_seed_and_leaves_the_uploads_alo
     found = recipe_at("method/source", name)
     server = server_with(*found.needs)
     before, source = _states(server), found(server)
-    (x, y), (again, _), (other, _) = (_images(source, seed) for seed in (0, 0, 1))
+    (x, y, _), (again, *_), (other, *_) = (_images(source, seed) for seed in (0, 0, 1))
     assert x.shape[1:] == (1, 8, 8)
     assert not x.requires_grad
     assert x.min() >= -1.001 or isinstance(getattr(source, "generator", None), Pixels)  # free pixels have no range
@@ -55,7 +57,7 @@ def test_a_pool_hands_out_what_entered_it_shuffled_by_its_seed(name):
     x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 3
     for _ in range(2):
         if not pool.closed:
-            pool.add(Entry(pool.pack(x), y, x.flatten(1)))
+            pool.add(Entry(pool.pack(x), y, x.flatten(1), torch.ones(30)))
     passes = [list(pool.batches(7, torch.Generator().manual_seed(seed))) for seed in (0, 0, 1)]
     assert all(torch.equal(entry.x.flatten(1), entry.answers) for entry in passes[0])
     assert all(torch.equal(one.y, other.y) for one, other in zip(*passes[:2], strict=True))
@@ -97,13 +99,16 @@ def test_named_sources_fill_one_pool():
     with trainer_of(module, CPU) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     (entry,) = loop.pool.entries
-    sizes = [len(y) for _, y in made.values()]
+    sizes = [len(each.x) for each in made.values()]
     assert len(entry.y) == sum(sizes)
     assert sizes == [2 * sum(30 * label // 55 for label in range(1, 11)), 40]  # each decoder half; counts 1 to 10
 
 
 def test_what_several_sources_made_is_one_batch_in_their_order():
-    entries = [Entry(torch.full((n, 1), float(n)), torch.full((n,), n), torch.full((n, 2), float(n))) for n in (1, 2)]
+    entries = [
+        Entry(torch.full((n, 1), float(n)), torch.full((n,), n), torch.full((n, 2), float(n)), torch.ones(n))
+        for n in (1, 2)
+    ]
     whole = joined(entries)
     assert whole.y.tolist() == [1, 2, 2]
     assert whole.x.flatten().tolist() == [1.0, 2.0, 2.0]

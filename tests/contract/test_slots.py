@@ -20,7 +20,7 @@ from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Objective
 from oneshot_fl.parts.uploads import Server, Uploads
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
@@ -140,24 +140,27 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     found = recipe_at("method/ensemble", name)
     ensemble = found(server_with(*found.needs))
     P, y = torch.randn(2, 6, 10, requires_grad=True), torch.randint(10, (6,))
-    logits = ensemble(P, y)
+    votes = Votes(torch.rand(6, 1, 8, 8), y, P, [torch.rand(6, 5) + 0.1 for _ in P])
+    logits = ensemble(votes)
     assert logits.shape == (6, 10)
     logits.square().sum().backward()
     assert torch.isfinite(P.grad).all()
     assert P.grad.abs().sum() > 0
-    kept = ensemble.remember(P, y)
+    kept = ensemble.remember(votes)
     assert kept.shape[0] == 6
-    torch.testing.assert_close(ensemble.recall(kept), logits)
+    entry = Entry(votes.x, y, kept.detach(), torch.ones(6))
+    torch.testing.assert_close(ensemble.recall(entry), logits)
     pool = Pool(server_of(), rounds=None)
     for _ in range(2):
-        pool.add(Entry(torch.zeros(6, 1), y, kept.detach()))
+        pool.add(entry)
     ensemble.refit(pool, 4, torch.Generator().manual_seed(0))
-    logits = ensemble(P, y)
+    logits = ensemble(votes)
     assert torch.isfinite(logits).all()
-    permutation = torch.randperm(6)
-    torch.testing.assert_close(ensemble(P[:, permutation], y[permutation]), logits[permutation])
+    order = torch.randperm(6)
+    other = Votes(votes.x[order], y[order], P[:, order], [features[order] for features in votes.features])
+    torch.testing.assert_close(ensemble(other), logits[order])
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(ensemble(P, y), logits)
+        assert torch.equal(ensemble(votes), logits)
 
 
 @pytest.mark.parametrize("name", choices("evaluate", 2))
@@ -230,7 +233,7 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
         torch.randint(10, (8,)),
         student=student,
         bank=ClientBank(clients),
-        ensemble=lambda P, y: P.mean(0),
+        ensemble=lambda votes: votes.P.mean(0),
         needs=part.needs,
         start=ClientBank([cnn2(spec, norm=True)]),
     )

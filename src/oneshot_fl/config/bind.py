@@ -23,6 +23,7 @@ from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
@@ -50,6 +51,7 @@ def bind(cfg: DictConfig) -> Experiment:
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
+        recitation=_recitation(cfg.recite),
         method=_method(cfg),
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
@@ -106,6 +108,11 @@ def _with_optimizer(settings: Callable[..., Any], node: Any) -> Any:
     """Settings of a phase that have an optimiser among them."""
     given = plain(node)
     return settings(**{**given, "optimizer": recipe(given["optimizer"])})
+
+
+def _recitation(node: DictConfig) -> Recitation:
+    own: dict[str, Any] = {"generator": recipe(node.generator), "objective": _named(node.objective)}
+    return _with_optimizer(Recitation, {**plain(node), **own})
 
 
 def _architecture(node: DictConfig) -> Architecture:
@@ -181,15 +188,19 @@ def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path
     return tuple(partial(build, node, **extras.get(str(name), {})) for name, node in cfg.logger.items())
 
 
-WITHOUT_ASKING = frozenset({"proxy", "same_architecture", "chain", "clients_start", "own_decoder"})
+WITHOUT_ASKING = frozenset({"proxy", "same_architecture", "chain", "clients_start", "own_decoder", "features"})
 """Needs that a run meets by itself or that have checks of their own."""
 
 
 def _check_needs(experiment: Experiment) -> None:
     """A part that needs what no client uploads is found before training."""
     uploaded = {plan.kind.uploads for plan in experiment.clients}
-    known = {*WITHOUT_ASKING, *uploaded, *({"guidance"} if "classifiers" in uploaded else ())}
-    if missing := sorted(experiment.method.needs - known):
+    known = {
+        *WITHOUT_ASKING,
+        *uploaded,
+        *({"guidance", "recitals", "label_counts"} if "classifiers" in uploaded else ()),
+    }
+    if missing := sorted(experiment.needs - known):
         raise OneshotError(
             f"method={experiment.method.name}: a part of it needs {', '.join(missing)}, which this run has not; choose "
             "clients that upload it (clients=default: classifiers, clients=half_cvae: both, clients=all_cvae: decoders)"

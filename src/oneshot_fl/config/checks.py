@@ -81,7 +81,7 @@ def _check_unknown(settings: dict[Any, Any]) -> None:
             f"{stray[0]}: has no keys, its choices set those of other groups; choose one, {stray[0]}=NAME"
         )
     known = all_keys()
-    for group in ("", "budget", "clients", "stratify", "distill", "evaluate.fidelity", "method"):
+    for group in ("", "budget", "clients", "stratify", "recite", "distill", "evaluate.fidelity", "method"):
         node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings
         names = [f"{group}.{name}".strip(".") for name in (node if isinstance(node, dict) else ())]
         if unknown := [name for name in names if name not in known]:

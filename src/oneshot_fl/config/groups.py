@@ -66,6 +66,7 @@ def tables() -> dict[str, dict[str, Any]]:
     from oneshot_fl.phases.clients.training import Training
     from oneshot_fl.phases.distill import Distillation
     from oneshot_fl.phases.fidelity import FidelityReference
+    from oneshot_fl.phases.recite import Recitation
     from oneshot_fl.phases.stratify import Stratification
     from oneshot_fl.phases.trainer import TrainerSettings
 
@@ -81,6 +82,7 @@ def tables() -> dict[str, dict[str, Any]]:
         },
         "clients.cvae": _of(Training, "epochs", "batch_size", "optimizer"),
         "stratify": _of(Stratification),
+        "recite": {**_of(Recitation), "generator": Mapping[str, Any], "objective": Mapping[str, Any]},
         "distill": {
             **_of(Distillation),
             "generator_steps": Count,
@@ -172,6 +174,8 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_call(f"logger.{name}", node, first=1, given={"config"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
+    check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)
+    _check_terms("recite.objective", settings["recite"]["objective"])
     for step in STEPS:
         check_group(step, settings.get(step))
         if settings[step]:

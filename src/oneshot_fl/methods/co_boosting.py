@@ -33,10 +33,10 @@ from torch.nn import functional as F
 
 from oneshot_fl.data.batches import index_batches
 from oneshot_fl.data.dataset import channelwise
-from oneshot_fl.parts.pools import Pool
+from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.values import NotNegative, Positive
 
 
@@ -86,17 +86,17 @@ class BoostedWeights(nn.Module):
         self.register_buffer("weights", torch.full((clients,), 1 / clients))
         self.register_buffer("rate", torch.tensor(step))
 
-    def forward(self, P: Tensor, y: Tensor) -> Tensor:
-        """Client logits `[m, b, c]` -> ensemble logits `[b, c]`; the label is not used."""
-        return self._combine(P, self.weights)
+    def forward(self, votes: Votes) -> Tensor:
+        """Ensemble logits `[b, c]`; the label is not used."""
+        return self._combine(votes.P, self.weights)
 
-    def remember(self, P: Tensor, y: Tensor) -> Tensor:
+    def remember(self, votes: Votes) -> Tensor:
         """The pool keeps all clients' logits, `[b, m, c]`, because the weights go on changing."""
-        return P.transpose(0, 1)
+        return votes.P.transpose(0, 1)
 
-    def recall(self, answers: Tensor) -> Tensor:
+    def recall(self, entry: Entry) -> Tensor:
         """The ensemble's present logits `[b, c]` from what the pool kept."""
-        return self._combine(answers.transpose(0, 1), self.weights)
+        return self._combine(entry.answers.transpose(0, 1), self.weights)
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """Move the weights against the gradient's sign on the pool's images and their target labels."""

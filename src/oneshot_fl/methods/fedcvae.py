@@ -30,13 +30,12 @@ half `cvae_large`, half `cvae_small`.
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from oneshot_fl.data.batches import index_batches
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
-from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.slots import Made, Minimise, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import Count, Positive
 
@@ -79,12 +78,12 @@ class OwnDecoderSource(DecoderSource):
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=rng)))
             self.decoder.load_state_dict(self.build().decoder.state_dict())
 
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The decoder learns; then images `[n, C, H, W]` as models see them, and their labels `[n]`."""
-        self._learn(minimise, rng)
-        wanted = torch.randint(self.spec.classes, (self.drawn,), generator=rng)
-        _, labels, images = draw(self.decoder, wanted, draw_noise(self.drawn, self.latent, self.bound, rng))
-        return self.spec.normalise(images), labels
+    def make(self, turn: Turn) -> Made:
+        """The decoder learns, then it draws."""
+        self._learn(turn.minimise, turn.rng)
+        wanted = torch.randint(self.spec.classes, (self.drawn,), generator=turn.rng)
+        _, labels, images = draw(self.decoder, wanted, draw_noise(self.drawn, self.latent, self.bound, turn.rng))
+        return Made(self.spec.normalise(images), labels)
 
     def _learn(self, minimise: Minimise, rng: torch.Generator) -> None:
         noise, labels, images = (torch.cat(column) for column in zip(*self.draws(rng), strict=True))

@@ -46,7 +46,7 @@ from torch.nn import functional as F
 
 from oneshot_fl.parts.ensembles import Fixed
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.values import NotNegative, Positive
 
 
@@ -98,10 +98,10 @@ class StratifiedAggregation(Fixed):
         self.register_buffer("rows", normalised_rows(server.guidance))
         self.register_buffer("columns", columns if in_model else torch.ones_like(columns))
 
-    def forward(self, P: Tensor, y: Tensor) -> Tensor:
-        """Client logits `[m, b, c]` and target labels `[b]` -> SA logits `[b, c]`."""
-        answers = P if self.space == "logits" else P.softmax(dim=2)
-        weighed = (self.rows[y].T.unsqueeze(2) * self.columns.T.unsqueeze(1) * answers).sum(dim=0)
+    def forward(self, votes: Votes) -> Tensor:
+        """SA logits `[b, c]`."""
+        answers = votes.P if self.space == "logits" else votes.P.softmax(dim=2)
+        weighed = (self.rows[votes.y].T.unsqueeze(2) * self.columns.T.unsqueeze(1) * answers).sum(dim=0)
         if self.space == "logits":
             return self.scale * weighed
         smallest = torch.finfo(weighed.dtype).tiny

@@ -112,15 +112,17 @@ class Pixels(nn.Module):
     Args:
         spec: of the images.
         count: b, the number of images.
+        bounded: keep them between black and white: the parameters pass a sigmoid, then the data set's normalisation.
     """
 
-    def __init__(self, spec: DataSpec, *, count: BatchSize) -> None:
+    def __init__(self, spec: DataSpec, *, count: BatchSize, bounded: bool = False) -> None:
         super().__init__()
+        self.spec, self.bounded = spec, bounded
         self.images = nn.Parameter(torch.zeros(count, spec.channels, spec.size, spec.size))
 
     def forward(self, z: Tensor) -> Tensor:
         """The images `[count, C, H, W]` in the space that models see; the noise is not used."""
-        return self.images + 0
+        return self.spec.normalise(self.images.sigmoid()) if self.bounded else self.images + 0
 
     def sample_noise(self, count: int, rng: torch.Generator) -> Tensor:
         """Nothing is drawn: the randomness is in the images' start."""
@@ -128,5 +130,5 @@ class Pixels(nn.Module):
 
     @torch.no_grad()
     def reset(self, rng: torch.Generator) -> None:
-        """Standard normal pixels."""
+        """Standard normal pixels, or parameters of them."""
         self.images.copy_(torch.empty(self.images.shape).normal_(generator=rng))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import Images, Positive
 
@@ -81,10 +81,10 @@ class DecoderSource(nn.Module):
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
 
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Images `[n, C, H, W]` as models see them, and the labels `[n]` that they were drawn for."""
-        _, labels, images = zip(*self.draws(rng), strict=True)
-        return self.spec.normalise(torch.cat(images)), torch.cat(labels)
+    def make(self, turn: Turn) -> Made:
+        """All of them with the labels that they were drawn for."""
+        _, labels, images = zip(*self.draws(turn.rng), strict=True)
+        return Made(self.spec.normalise(torch.cat(images)), torch.cat(labels))
 
     def draws(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1]."""

@@ -15,11 +15,16 @@ from oneshot_fl.values import Count, Share
 
 
 class Entry(NamedTuple):
-    """One round's images `[b, C, H, W]`, their target labels `[b]`, and what the ensemble remembers of its answer."""
+    """One round's images with what is known of them."""
 
     x: Tensor
+    """`[b, C, H, W]`"""
     y: Tensor
+    """Target labels, `[b]`."""
     answers: Tensor
+    """What the ensemble remembers of its answer, `[b, ...]`."""
+    trust: Tensor
+    """How far an image shows its label, `[b]`: 1 where it was made for it, 0 where the label is only guessed."""
 
 
 class Pool:
@@ -48,6 +53,11 @@ class Pool:
     def closed(self) -> bool:
         """Whether it takes in no more."""
         return not self.refill and bool(self.entries)
+
+    @property
+    def size(self) -> int:
+        """Images that it holds now."""
+        return sum(len(entry.y) for entry in self.entries)
 
     @property
     def bytes(self) -> int:
@@ -87,10 +97,10 @@ class Pool:
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One shuffled pass over everything in the pool, unpacked."""
-        x, y, answers = (torch.cat(column) for column in zip(*self.entries, strict=True))
+        x, y, answers, trust = (torch.cat(column) for column in zip(*self.entries, strict=True))
         for batch in index_batches(len(y), batch_size, rng):
             index = batch.to(y.device)
-            yield Entry(self.unpack(x[index]), y[index], answers[index])
+            yield Entry(self.unpack(x[index]), y[index], answers[index], trust[index])
 
     def with_answers(self, answer: Callable[[Tensor], Tensor], batch_size: int) -> "Pool":
         """A pool of the same images that keeps `answer(images)` `[n, ...]` instead, asked for batch by batch."""
@@ -110,4 +120,4 @@ def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:
         count = max(1, int(share * len(members)))
         chosen.append(members[distances.argsort(stable=True)[:count]].sort().values)
     index = torch.cat(chosen)
-    return Entry(entry.x[index], entry.y[index], entry.answers[index])
+    return Entry(*(column[index] for column in entry))

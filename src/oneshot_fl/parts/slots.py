@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.ensembles import NoTeacher
-from oneshot_fl.parts.pools import Pool
+from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server, Uploads
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.recipe import Recipe
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -20,9 +20,37 @@ Minimise = Callable[[Tensor], None]
 """One optimiser step on a loss."""
 Teacher = Callable[[Tensor], Tensor]
 """Images `[b, C, H, W]` -> the ensemble's logits `[b, c]`."""
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "cosine", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
 """An attack or a gate: what it leaves of the uploads."""
+
+
+class Made(NamedTuple):
+    """What a source makes in one round."""
+
+    x: Tensor
+    """Images `[n, C, H, W]` as models see them, detached."""
+    y: Tensor | None
+    """The labels `[n]` that they were made for; None: nothing is known of them."""
+    trust: Tensor | None = None
+    """How far each image shows its label, `[n]`; None: wholly, and where there are no labels not at all."""
+
+    def to(self, device: torch.device) -> "Made":
+        """The same on `device`."""
+        y, trust = (tensor if tensor is None else tensor.to(device) for tensor in self[1:])
+        return Made(self.x.to(device), y, trust)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a source may use when a round asks it for images."""
+
+    score: Score
+    minimise: Minimise
+    rng: torch.Generator
+    """The only thing to draw from."""
+    made: tuple[Tensor, ...] = ()
+    """The images of the sources before it, in the same round."""
 
 
 class Init(Protocol):
@@ -49,15 +77,16 @@ class Ensemble(Protocol):
     """How m clients speak with one voice; an `nn.Module`, made with the server."""
 
     needs: ClassVar[frozenset[str]]
+    """Of the server; `features` besides, where it looks at them."""
 
-    def __call__(self, P: Tensor, y: Tensor) -> Tensor:
-        """Client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
+    def __call__(self, votes: Votes) -> Tensor:
+        """What the clients say of a batch -> teacher logits `[b, c]`."""
 
-    def remember(self, P: Tensor, y: Tensor) -> Tensor:
-        """What the pool keeps of the answers to a batch, `[b, ...]`."""
+    def remember(self, votes: Votes) -> Tensor:
+        """What the pool keeps of that, `[b, ...]`."""
 
-    def recall(self, answers: Tensor) -> Tensor:
-        """The teacher's logits `[b, c]` from what the pool kept."""
+    def recall(self, entry: Entry) -> Tensor:
+        """The teacher's logits `[b, c]` on a batch of the pool, from what was kept."""
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """Learn from the pool, once a round."""
@@ -78,8 +107,8 @@ class Source(Protocol):
     def begin(self, rng: torch.Generator) -> None:
         """Draw what the first round begins with."""
 
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """One round's images `[n, C, H, W]` as models see them, and the labels `[n]` they were made for, if any."""
+    def make(self, turn: Turn) -> Made:
+        """One round's images."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What `minimise` steps."""
@@ -136,7 +165,7 @@ class Loop:
     """Of the student."""
     perturb: Perturb | None = None
     schedule: Schedule = "constant"
-    """Of the student's learning rate over the rounds."""
+    """Of the student's learning rate over all rounds."""
     warm_up: WarmUp | None = None
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.slots import Minimise, Score
+from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import BatchSize, Count
 
@@ -29,9 +29,9 @@ class ProxySource(nn.Module):
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
 
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, None]:
-        """All of them, as models see them."""
-        return self.spec.to_input(self.proxy.images), None
+    def make(self, turn: Turn) -> Made:
+        """All of them."""
+        return Made(self.spec.to_input(self.proxy.images), None)
 
 
 class GeneratorSource(nn.Module):
@@ -71,20 +71,20 @@ class GeneratorSource(nn.Module):
         """The generator's first weights."""
         self.generator.reset(rng)
 
-    def make(self, score: Score, minimise: Minimise, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """One round's batch: images `[b, C, H, W]`, detached, and the labels `[b]` they were made for."""
+    def make(self, turn: Turn) -> Made:
+        """One round's batch of b images."""
         if self.reset:
-            self.generator.reset(rng)
-        z = self.generator.sample_noise(self.batch_size, rng)
-        y = torch.randint(self.classes, (self.batch_size,), generator=rng).to(z.device)
+            self.generator.reset(turn.rng)
+        z = self.generator.sample_noise(self.batch_size, turn.rng)
+        y = torch.randint(self.classes, (self.batch_size,), generator=turn.rng).to(z.device)
         kept: tuple[Tensor, Tensor] | None = None
         for _ in range(self.steps):
             x = self.generator(z)
-            loss = score(x, y)
-            minimise(loss)
+            loss = turn.score(x, y)
+            turn.minimise(loss)
             kept = self._choose(kept, (x.detach(), loss.detach()))
         assert kept is not None, "steps is at least 1 (checked before training)"
-        return kept[0], y
+        return Made(kept[0], y)
 
     def _choose(self, kept: tuple[Tensor, Tensor] | None, new: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Images and loss to keep; decided on the device, without waiting for it."""

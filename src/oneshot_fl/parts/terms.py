@@ -87,11 +87,14 @@ class Distillation:
 
 @dataclass(frozen=True)
 class LabelCrossEntropy:
-    """CE(student, y): the student should see the label that the image was drawn for (FedMHO Eq. 5; FEDCVAE)."""
+    """CE(student, y): the student should see the label that the image was drawn for (FedMHO Eq. 5; FEDCVAE).
+
+    Every image counts as far as its label is trusted; images of those two methods wholly.
+    """
 
     weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
-        return F.cross_entropy(view.student, view.y)
+        return (view.trust * F.cross_entropy(view.student, view.y, reduction="none")).mean()

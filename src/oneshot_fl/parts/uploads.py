@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
@@ -22,6 +23,8 @@ class ClassifierUpload:
     """Training samples of the client."""
     key: str
     """Fingerprint of everything that the upload depends on."""
+    label_counts: Tensor | None = None
+    """How many samples of every class the client has, `[c]`; uploaded only where a part of the method needs it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,12 @@ class Uploads:
         return [upload.samples for upload in self.classifiers]
 
     @property
+    def label_counts(self) -> Tensor | None:
+        """Of each client with a classifier, `[m, c]`; None unless all uploaded theirs."""
+        counts = [upload.label_counts for upload in self.classifiers if upload.label_counts is not None]
+        return torch.stack(counts) if counts and len(counts) == len(self.classifiers) else None
+
+    @property
     def key(self) -> str:
         """Fingerprint of all uploads."""
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
@@ -80,10 +89,23 @@ def _rekeyed(before: tuple[Upload, ...], after: tuple[Upload, ...], described: M
 
 
 @dataclass(frozen=True)
+class Recital:
+    """What one client's model alone was inverted to."""
+
+    images: Tensor
+    """uint8 `[n, C, H, W]`"""
+    labels: Tensor
+    """What they were made for, `[n]`."""
+    key: str
+    """Fingerprint of everything that they depend on."""
+
+
+@dataclass(frozen=True)
 class Server:
     """What the server has when a method's parts are made; a part declares in `needs` what it takes besides `spec`.
 
-    `classifiers`, `decoders`: at least one upload of that kind. `guidance`, `proxy`: see below.
+    `classifiers`, `decoders`: at least one upload of that kind; `label_counts`: with the classifiers. `guidance`,
+    `proxy`, `recitals`: see below.
     """
 
     spec: DataSpec
@@ -92,3 +114,10 @@ class Server:
     """Guidance matrix U `[c, m]` of FedHydra's stratification; computed only where some part needs it."""
     proxy: Proxy | None = None
     """The server's own images."""
+    recitals: tuple[Recital, ...] | None = None
+    """One of every classifier; made only where some part needs them."""
+
+    def lacks(self, needs: frozenset[str]) -> frozenset[str]:
+        """Which of these needs nothing here meets, of those that are computed or uploaded on demand."""
+        there = {"guidance": self.guidance, "recitals": self.recitals, "label_counts": self.uploads.label_counts}
+        return frozenset(name for name, value in there.items() if name in needs and value is None)

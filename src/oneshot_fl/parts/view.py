@@ -2,33 +2,60 @@
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, ClientOutputs, LayerStatistics
 from oneshot_fl.models.precision import at_least_float32
 
-EnsembleFunction = Callable[[Tensor, Tensor], Tensor]
-"""`ensemble(P, y)`: client logits `[m, b, c]` and target labels `[b]` -> teacher logits `[b, c]`."""
+
+class Votes(NamedTuple):
+    """What the clients say of a batch of images."""
+
+    x: Tensor
+    """The images `[b, C, H, W]`, as models see them."""
+    y: Tensor
+    """The labels that they were made for, `[b]`."""
+    P: Tensor
+    """The clients' logits, `[m, b, c]`."""
+    features: list[Tensor]
+    """What enters each client's last layer, `[b, d]` a client; empty unless the ensemble needs `features`."""
+
+
+EnsembleFunction = Callable[[Votes], Tensor]
+"""Votes -> the teacher's logits `[b, c]`."""
+
+
+def ask(bank: ClientBank, x: Tensor, y: Tensor, needs: frozenset[str]) -> Votes:
+    """The clients' votes on images `x` `[b, C, H, W]` made for labels `y` `[b]`, for an ensemble of these needs."""
+    outputs = bank(x, needs & {"features"})
+    return Votes(x, y, outputs.logits, outputs.features)
 
 
 class View:
-    """One batch `x` `[b, C, H, W]` with target labels `y` `[b]`, as the teacher and the student see it."""
+    """One batch `x` `[b, C, H, W]` with target labels `y` `[b]`, as the teacher and the student see it.
+
+    `trust` `[b]` says how far an image shows its label, between 0 and 1; wholly where nothing else is said.
+    """
 
     def __init__(
         self,
         x: Tensor,
         y: Tensor,
         *,
-        student: nn.Module,
+        student: nn.Module | None,
         bank: ClientBank,
         ensemble: EnsembleFunction,
         needs: frozenset[str] = frozenset(),
+        trust: Tensor | None = None,
         teacher: Tensor | None = None,
         start: ClientBank | None = None,
     ) -> None:
         self.x, self.y = x, y
+        self.trust = torch.ones(len(y), device=y.device) if trust is None else trust
         self._student, self._bank, self._ensemble, self._needs = student, bank, ensemble, needs
         self._start = start
         if teacher is not None:
@@ -37,16 +64,18 @@ class View:
     @cached_property
     def outputs(self) -> ClientOutputs:
         """The clients' answers, with what else the terms need."""
-        return self._bank(self.x, self._needs)
+        return self._bank(self.x, self._needs | (getattr(self._ensemble, "needs", frozenset()) & {"features"}))
 
     @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
-        return self._ensemble(self.outputs.logits, self.y)
+        return self._ensemble(Votes(self.x, self.y, self.outputs.logits, self.outputs.features))
 
     @cached_property
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
+        if self._student is None:
+            raise OneshotError("recite.objective: there is no student yet that a loss term could look at")
         return at_least_float32(self._student(self.x))
 
     @cached_property

@@ -2,7 +2,7 @@
 
     student = init(clients)
     for round in range(T_g):
-        x, y = source.make(objective)           # T_G generator steps, or proxy images; several sources fill one pool
+        x, y = source.make(turn)                # T_G generator steps, or proxy images; several sources fill one pool
         pool.add(x, y); ensemble.refit(pool)    # refit: nothing to do unless the method learns weights
         for batch in pool: step(student objective)
 
@@ -28,8 +28,9 @@ from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.parts.slots import Loop, Source, WarmUp
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
+from oneshot_fl.parts.view import View, ask
+from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -91,15 +92,20 @@ class DistillModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
         if not self.pool.closed:
-            self.pool.add(joined([self._entry(*self._generate(name)) for name in self.sources]))
+            self.pool.add(joined([self._entry(made) for made in self._generate_all()]))
         if self.warm_up is not None and not self.history:
             self._warm_up(self.warm_up)
         self.ensemble.refit(self.pool, self.settings.batch_size, self.rng)
-        optimizer = self._optimizer("student")
-        if self.schedule == "cosine":
-            anneal(optimizer, len(self.history) / self.settings.rounds)
-        for entry in self.pool.batches(self.settings.batch_size, self.rng):
+        self._one_pass(self._optimizer("student"))
+
+    def _one_pass(self, optimizer: LightningOptimizer) -> None:
+        """Train the student on everything in the pool once."""
+        settings, seen, done = self.settings, 0, len(self.history)
+        for entry in self.pool.batches(settings.batch_size, self.rng):
+            within = seen / self.pool.size
+            anneal(optimizer, factor(self.schedule, rounds_done=done, within=within, rounds=settings.rounds))
             minimise(self, self._student_loss(entry), optimizer)
+            seen += len(entry.y)
 
     def _warm_up(self, warm_up: WarmUp) -> None:
         """The student learns from the clients' mean logits; what it is then is what it began as."""
@@ -108,44 +114,61 @@ class DistillModule(LightningModule):
             taught = self.pool.with_answers(lambda x: self.bank(x).logits.mean(dim=0), size)
         for _ in range(warm_up.passes):
             for entry in taught.batches(size, self.rng):
-                minimise(self, self._score("warm_up", entry.x, entry.y, entry.answers), optimizer)
+                minimise(self, self._score("warm_up", *entry[:2], entry.trust, entry.answers), optimizer)
         if self.start is not None:
             self.start.models[0].load_state_dict(self.student.state_dict())
 
-    def _generate(self, name: str) -> tuple[Tensor, Tensor | None]:
+    def _generate_all(self) -> list[Made]:
+        """What every source makes, each with the images of those before it at hand."""
+        made: list[Made] = []
+        for name in self.sources:
+            made.append(self._generate(name, tuple(each.x for each in made)))
+        return made
+
+    def _generate(self, name: str, before: tuple[Tensor, ...]) -> Made:
         source, optimizer = cast(Source, self.sources[name]), self._optimizer(_of_source(name))
         if source.reset and optimizer is not None:
             optimizer.optimizer.state.clear()
         with frozen(self.student):
-            return source.make(
+            turn = Turn(
                 lambda x, y: self._score("generator", x, y),
                 lambda loss: minimise(self, loss, optimizer),
                 self.rng,
+                before,
             )
+            made = source.make(turn)
+        return made.to(self.device)
 
     @torch.no_grad()
-    def _entry(self, x: Tensor, y: Tensor | None) -> Entry:
+    def _entry(self, made: Made) -> Entry:
         """Images with what the ensemble remembers of its answers; where no label is known, the clients' joint guess."""
-        packed = self.pool.pack(x)
-        x = self.pool.unpack(packed)
-        if isinstance(self.ensemble, NoTeacher) and y is not None:
-            return Entry(packed, y, self.ensemble.remember(x, y))
-        size = self.settings.batch_size
-        answers = [self.bank(part).logits for part in x.split(size)]
-        if y is None:
-            y = torch.cat([P.mean(dim=0).argmax(dim=1) for P in answers])
-        kept = [self.ensemble.remember(P, labels) for P, labels in zip(answers, y.split(size), strict=True)]
-        return Entry(packed, y, torch.cat(kept))
+        packed, (y, trust) = self.pool.pack(made.x), _trusted(made)
+        if isinstance(self.ensemble, NoTeacher) and made.y is not None:
+            return Entry(packed, y, packed.new_empty(len(y), 0), trust)
+        parts = zip(
+            self.pool.unpack(packed).split(self.settings.batch_size), y.split(self.settings.batch_size), strict=True
+        )
+        votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
+        if made.y is None:
+            votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
+        kept = [self.ensemble.remember(each) for each in votes]
+        return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 
     def _student_loss(self, entry: Entry) -> Tensor:
         if self.perturb is None:
-            return self._score("student", entry.x, entry.y, self.ensemble.recall(entry.answers))
-        hard = self.perturb(entry.x, lambda x: self.ensemble(self.bank(x).logits, entry.y), self.rng)
+            return self._score("student", entry.x, entry.y, entry.trust, self.ensemble.recall(entry))
+        hard = self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)
         with torch.no_grad():
-            teacher = self.ensemble(self.bank(hard).logits, entry.y)
-        return self._score("student", hard, entry.y, teacher)
+            teacher = self._taught(hard, entry.y)
+        return self._score("student", hard, entry.y, entry.trust, teacher)
 
-    def _score(self, who: str, x: Tensor, y: Tensor, teacher: Tensor | None = None) -> Tensor:
+    def _taught(self, x: Tensor, y: Tensor) -> Tensor:
+        """The ensemble's logits on images that the pool does not hold."""
+        return self.ensemble(ask(self.bank, x, y, self.ensemble.needs))
+
+    def _score(
+        self, who: str, x: Tensor, y: Tensor, trust: Tensor | None = None, teacher: Tensor | None = None
+    ) -> Tensor:
         """An objective's value; one that the student is trained on is the sum over the models that vote in it."""
         objective = self.objectives[who]
         students = [self.student] if who == "generator" else members_of(self.student)
@@ -158,6 +181,7 @@ class DistillModule(LightningModule):
                 bank=self.bank,
                 ensemble=self.ensemble,
                 needs=objective.needs,
+                trust=trust,
                 teacher=teacher,
                 start=self.start,
             )
@@ -224,6 +248,13 @@ def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
     return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
 
 
+def _trusted(made: Made) -> tuple[Tensor, Tensor]:
+    """Labels (0 for the time being where none is known) and how far they are trusted, both `[n]`."""
+    known = made.y is not None
+    y = made.y if made.y is not None else torch.zeros(len(made.x), dtype=torch.long, device=made.x.device)
+    return y, torch.full((len(y),), float(known), device=y.device) if made.trust is None else made.trust
+
+
 def joined(entries: list[Entry]) -> Entry:
     """What several sources made in one round as one batch."""
     return entries[0] if len(entries) == 1 else Entry(*(torch.cat(column) for column in zip(*entries, strict=True)))
@@ -237,9 +268,3 @@ def frozen(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train().requires_grad_(True)
-
-
-def anneal(optimizer: LightningOptimizer, share: float) -> None:
-    """Half a cosine from the learning rate that the optimiser began with (`share` 0) to zero (`share` 1)."""
-    for group in optimizer.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * (1 + math.cos(math.pi * share)) / 2

@@ -13,7 +13,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.slots import Ensemble
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import EnsembleFunction
+from oneshot_fl.parts.view import EnsembleFunction, ask
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import fraction, trainer_of
 from oneshot_fl.recipe import Recipe
@@ -41,7 +41,7 @@ def tested_ensembles(
     """
     if not server.uploads.models:
         return {}
-    possible = {name: row for name, row in rows.items() if server.guidance is not None or "guidance" not in row.needs}
+    possible = {name: row for name, row in rows.items() if not server.lacks(row.needs)}
     found = {name: row(server) for name, row in possible.items()}
     if own is not None:
         found[own.name] = own(server)
@@ -58,6 +58,7 @@ class EvaluateModule(LightningModule):
     ) -> None:
         super().__init__()
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
+        self.needs = frozenset().union(*(getattr(ensemble, "needs", frozenset()) for ensemble in ensembles.values()))
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
         self.accuracies = nn.ModuleDict(
             {name: MulticlassAccuracy(num_classes=classes, average="micro") for name in counted}
@@ -66,14 +67,15 @@ class EvaluateModule(LightningModule):
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Count the right answers of everybody on images `[b, C, H, W]`."""
         x, y = batch
-        scores = {"server": self.server(x), **(self._of_clients(x) if self.bank.models else {})}
+        scores = {"server": self.server(x), **(self._of_clients(x, y) if self.bank.models else {})}
         for name, score in scores.items():
             self._accuracy(name).update(score, y)
 
-    def _of_clients(self, x: Tensor) -> dict[str, Tensor]:
-        logits = self.bank(x).logits
-        alone = {f"client {k}": logits[k] for k in range(len(logits))}
-        return alone | {name: label_free(ensemble, logits) for name, ensemble in self.ensembles.items()}
+    def _of_clients(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Everybody's scores; the test labels are put aside by `label_free` before any ensemble sees the votes."""
+        votes = ask(self.bank, x, y, self.needs)
+        alone = {f"client {k}": logits for k, logits in enumerate(votes.P)}
+        return alone | {name: label_free(ensemble, votes) for name, ensemble in self.ensembles.items()}
 
     def _accuracy(self, name: str) -> MulticlassAccuracy:
         return cast(MulticlassAccuracy, self.accuracies[name])

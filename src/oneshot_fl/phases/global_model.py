@@ -90,6 +90,7 @@ def distill(
         "data": data.fingerprint,
         "uploads": server.uploads.key,
         "guidance": guidance_key(server),
+        "recitals": [each.key for each in server.recitals or ()],
         "proxy": server.proxy.sha256 if server.proxy and "proxy" in method.needs else None,
         "method": described(method),
         "student": described(student),

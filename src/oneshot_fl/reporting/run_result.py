@@ -7,6 +7,7 @@ from oneshot_fl.data.partition import Partition
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.phases.global_model import Distilled
+from oneshot_fl.phases.recite import Recitals
 from oneshot_fl.phases.stratify import Guidance
 
 
@@ -18,5 +19,6 @@ class RunResult:
     partition: Partition
     clients: list[TrainedClient]
     guidance: Guidance | None
+    recitals: Recitals | None
     server: Distilled
     accuracies: Accuracies

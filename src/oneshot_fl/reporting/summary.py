@@ -102,6 +102,7 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.upload.model),
+            "label_counts": client.upload.label_counts is not None,
             "macs": client.macs,
             "seconds": client.seconds,
         }
@@ -127,6 +128,7 @@ def _seconds(results: list[RunResult], run: float) -> dict[str, float]:
         "clients": sum(client.seconds for each in results for client in each.clients),
         **{f"client_{k:02d}": client.seconds for k, client in enumerate(results[-1].clients)},
         "stratify": sum(each.guidance.seconds for each in results if each.guidance),
+        "recite": sum(each.recitals.seconds for each in results if each.recitals),
         "distill": sum(each.server.seconds for each in results),
         "run": run,
     }

@@ -11,7 +11,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.methods.co_boosting import BoostedWeights, HardCrossEntropy, Perturbation
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import server_of
+from tests.conftest import server_of, votes_of
 
 LOG3 = math.log(3.0)
 
@@ -23,6 +23,11 @@ class _View:
 
     def __init__(self):
         self.teacher = torch.tensor([[LOG3, 0.0]], requires_grad=True)
+
+
+def _entry(ensemble: BoostedWeights, logits: torch.Tensor, y: torch.Tensor) -> Entry:
+    """What the pool keeps of a batch of black images."""
+    return Entry(torch.zeros(len(y), 1, 1, 1), y, ensemble.remember(votes_of(logits, y)), torch.ones(len(y)))
 
 
 def test_eqs_5_and_6_weigh_a_sample_by_its_difficulty():
@@ -50,12 +55,12 @@ Y = torch.tensor([0])
 def _pool(ensemble: BoostedWeights, rounds: int = 1) -> Pool:
     pool = Pool(server_of(), rounds=None)
     for _ in range(rounds):
-        pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, ensemble.remember(P, Y)))
+        pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, ensemble.remember(votes_of(P, Y)), torch.ones(1)))
     return pool
 
 
 def test_eq_2_starts_as_the_plain_average():
-    assert_close(_boosted()(P, Y), torch.tensor([[1.0, 1.0]]))
+    assert_close(_boosted()(votes_of(P, Y)), torch.tensor([[1.0, 1.0]]))
 
 
 def test_eq_12_moves_each_weight_by_mu_against_the_sign_of_the_gradient():
@@ -63,13 +68,13 @@ def test_eq_12_moves_each_weight_by_mu_against_the_sign_of_the_gradient():
     ensemble = _boosted()
     ensemble.refit(_pool(ensemble), 8, torch_generator(0))
     assert_close(ensemble.weights, torch.tensor([0.6, 0.4]))
-    assert_close(ensemble.recall(ensemble.remember(P, Y)), torch.tensor([[1.2, 0.8]]))
+    assert_close(ensemble.recall(_entry(ensemble, P, Y)), torch.tensor([[1.2, 0.8]]))
 
 
 def test_normalised_weights_sum_to_one_in_the_answer():
     ensemble = _boosted(normalise=True)
     ensemble.weights.copy_(torch.tensor([0.6, 0.2]))
-    assert_close(ensemble(P, Y), torch.tensor([[1.5, 0.5]]))
+    assert_close(ensemble(votes_of(P, Y)), torch.tensor([[1.5, 0.5]]))
 
 
 @pytest.mark.parametrize(("include_newest", "steps"), [(True, 2), (False, 1)])
@@ -78,7 +83,7 @@ def test_a_step_a_batch_with_or_without_the_newest_round(include_newest, steps):
     ensemble.weights.copy_(torch.tensor([0.5, 0.5]))
     pool = Pool(server_of(), rounds=None)
     for _ in range(2):
-        pool.add(Entry(torch.zeros(2, 1, 1, 1), Y.repeat(2), ensemble.remember(P.repeat(1, 2, 1), Y.repeat(2))))
+        pool.add(_entry(ensemble, P.repeat(1, 2, 1), Y.repeat(2)))
     ensemble.refit(pool, 2, torch_generator(0))
     assert_close(ensemble.weights, torch.tensor([0.5 + 0.05 * steps, 0.5 - 0.05 * steps]))
 
@@ -98,7 +103,7 @@ def test_weights_stay_in_the_unit_interval_and_never_all_reach_zero():
     both_wrong = _boosted(step=5.0)
     pool = Pool(server_of(), rounds=None)
     wrong = torch.tensor([[[0.0, 2.0]], [[0.0, 2.0]]])  # both weights' gradients are positive
-    pool.add(Entry(torch.zeros(1, 1, 1, 1), Y, both_wrong.remember(wrong, Y)))
+    pool.add(_entry(both_wrong, wrong, Y))
     both_wrong.refit(pool, 8, torch_generator(0))
     assert_close(both_wrong.weights, torch.tensor([0.5, 0.5]))
 

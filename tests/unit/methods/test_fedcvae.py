@@ -10,6 +10,7 @@ from oneshot_fl.config.checks import check
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedcvae import OwnDecoderSource
 from oneshot_fl.models.cvae import fedcvae, mlp
+from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
 from tests.conftest import SMALL, compose_config, server_of
@@ -46,14 +47,14 @@ def _made(source: OwnDecoderSource, seed: int = 0) -> tuple[torch.Tensor, torch.
         loss.backward()
         optimizer.step()
 
-    return source.make(None, minimise, rng)
+    return source.make(Turn(None, minimise, rng))
 
 
 @pytest.mark.parametrize(
     ("make", "epochs"), [(partial(mlp, SMALL, latent=2, hidden=32), 20), (partial(fedcvae, SMALL, latent=2), 10)]
 )
 def test_the_servers_decoder_draws_what_the_clients_decoders_drew(make, epochs):
-    x, y = _made(_source(make, epochs=epochs))
+    x, y, _ = _made(_source(make, epochs=epochs))
     pixels, wanted = SMALL.to_pixels(x), _Stripes()(torch.zeros(len(y), 2), y)
     seen = y != 2  # one image in twelve is of class 2
     assert (pixels - wanted)[seen].abs().mean() < 0.1
@@ -61,7 +62,7 @@ def test_the_servers_decoder_draws_what_the_clients_decoders_drew(make, epochs):
 
 
 def test_labels_are_uniform_whatever_the_clients_have():
-    _, y = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
+    _, y, _ = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
     assert y.bincount(minlength=3).min() > 70  # of 300; the clients have 9 : 2 : 1
 
 

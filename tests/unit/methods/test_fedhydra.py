@@ -15,7 +15,7 @@ from oneshot_fl.methods.fedhydra import (
     normalised_rows,
 )
 from oneshot_fl.parts.uploads import Server
-from tests.conftest import server_of
+from tests.conftest import server_of, votes_of
 
 # Two classes, two clients. Rows are classes j, columns clients k.
 U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])
@@ -60,17 +60,17 @@ def test_eqs_8_to_11_stratified_aggregation():
     # Eq. 8: client 0 -> [2*.75, 4*.25] = [1.5, 1]; client 1 -> [10*.2, 5*.8] = [2, 4]
     # Eq. 10-11: y=0 -> .75*[1.5, 1] + .25*[2, 4] = [1.625, 1.75]; y=1 -> .2*[1.5, 1] + .8*[2, 4] = [1.9, 3.4]
     ensemble = StratifiedAggregation(_server(U), **PAPER)
-    assert_close(ensemble(P, y), torch.tensor([[1.625, 1.75], [1.9, 3.4]]))
+    assert_close(ensemble(votes_of(P, y)), torch.tensor([[1.625, 1.75], [1.9, 3.4]]))
 
 
 def test_scale_and_rows_only_are_options_of_stratified_aggregation():
     P, y = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]]), torch.tensor([0])
     server = _server(U)
     scaled = StratifiedAggregation(server, **PAPER | {"scale": 2.0})
-    assert_close(scaled(P, y), torch.tensor([[3.25, 3.5]]))
+    assert_close(scaled(votes_of(P, y)), torch.tensor([[3.25, 3.5]]))
     rows_only = StratifiedAggregation(server, **PAPER | {"in_model": False})
     # .75 * [2, 4] + .25 * [10, 5]
-    assert_close(rows_only(P, y), torch.tensor([[4.0, 4.25]]))
+    assert_close(rows_only(votes_of(P, y)), torch.tensor([[4.0, 4.25]]))
 
 
 def test_probabilities_are_weighed_and_renormalised():
@@ -78,7 +78,7 @@ def test_probabilities_are_weighed_and_renormalised():
     # class 1 .75*.25*1/4 + .25*.8*3/4 = .196875; sum .63125
     P, y = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, math.log(3.0)]]]), torch.tensor([0])
     ensemble = StratifiedAggregation(_server(U), **PAPER | {"space": "probabilities"})
-    assert_close(ensemble(P, y).exp(), torch.tensor([[0.434375, 0.196875]]) / 0.63125)
+    assert_close(ensemble(votes_of(P, y)).exp(), torch.tensor([[0.434375, 0.196875]]) / 0.63125)
 
 
 def test_stratified_aggregation_equals_algorithm_3_written_with_loops():
@@ -89,7 +89,7 @@ def test_stratified_aggregation_equals_algorithm_3_written_with_loops():
     for i in range(b):
         for k in range(m):
             expected[i] += rows[y[i], k] * (columns[:, k] * P[k, i])
-    assert_close(StratifiedAggregation(_server(guidance), **PAPER)(P, y), expected)
+    assert_close(StratifiedAggregation(_server(guidance), **PAPER)(votes_of(P, y)), expected)
 
 
 def test_stratified_aggregation_refuses_to_work_without_guidance():

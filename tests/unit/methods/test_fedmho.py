@@ -33,7 +33,7 @@ def test_what_was_known_is_a_kl_to_the_student(term, per_class, share, fixed_log
         torch.zeros(2, dtype=torch.long),
         student=fixed_logits([0.0, 0.0]),
         bank=ClientBank([known]),
-        ensemble=lambda P, y: P.mean(dim=0),
+        ensemble=lambda votes: votes.P.mean(dim=0),
         needs=term.needs,
         start=ClientBank([known]),
     )

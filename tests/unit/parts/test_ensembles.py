@@ -7,10 +7,10 @@ from torch.testing import assert_close
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher, ProbabilityAverage, SizeWeighted, label_free
 from oneshot_fl.parts.uploads import Server
-from tests.conftest import server_of
+from tests.conftest import server_of, votes_of
 
 P = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, 0.0]]])  # two clients, one image: [3/4, 1/4] and [1/2, 1/2]
-Y = torch.tensor([0])
+VOTES = votes_of(P, torch.tensor([0]))
 
 
 def _server(*sizes: int, guidance: torch.Tensor | None = None) -> Server:
@@ -19,22 +19,22 @@ def _server(*sizes: int, guidance: torch.Tensor | None = None) -> Server:
 
 
 def test_logit_average():
-    assert_close(LogitAverage(_server(1, 3))(P, Y), torch.tensor([[math.log(3.0) / 2, 0.0]]))
+    assert_close(LogitAverage(_server(1, 3))(VOTES), torch.tensor([[math.log(3.0) / 2, 0.0]]))
 
 
 def test_size_weighted():
-    assert_close(SizeWeighted(_server(1, 3))(P, Y), torch.tensor([[math.log(3.0) / 4, 0.0]]))
+    assert_close(SizeWeighted(_server(1, 3))(VOTES), torch.tensor([[math.log(3.0) / 4, 0.0]]))
 
 
 def test_probability_average_gives_log_probabilities():
     expected = torch.tensor([[math.log(0.625), math.log(0.375)]])
-    assert_close(ProbabilityAverage(_server(1, 3))(P, Y), expected)
+    assert_close(ProbabilityAverage(_server(1, 3))(VOTES), expected)
 
 
 def test_label_free_keeps_the_ranking_of_ensembles_that_do_not_look_at_the_label():
     logits = torch.randn(3, 4, 5)
     ensemble = LogitAverage(_server(1, 1, 1))
-    assert_close(label_free(ensemble, logits), logits.mean(0).log_softmax(1))
+    assert_close(label_free(ensemble, votes_of(logits)), logits.mean(0).log_softmax(1))
 
 
 def test_label_free_scores_every_class_under_its_own_hypothesis():
@@ -44,8 +44,8 @@ def test_label_free_scores_every_class_under_its_own_hypothesis():
     logits = torch.tensor([[[2.0, 4.0]], [[10.0, 5.0]]])
     # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: log sigmoid(1.625 - 1.75) and log sigmoid(3.4 - 1.9)
     expected = [-math.log1p(math.exp(0.125)), -math.log1p(math.exp(-1.5))]
-    assert_close(label_free(ensemble, logits), torch.tensor([expected]))
+    assert_close(label_free(ensemble, votes_of(logits)), torch.tensor([expected]))
 
 
 def test_without_a_teacher_the_pool_keeps_nothing():
-    assert NoTeacher(_server()).remember(torch.zeros(3, 1, 2, 2), torch.arange(3)).shape == (3, 0)
+    assert NoTeacher(_server()).remember(votes_of(torch.zeros(2, 3, 4))).shape == (3, 0)

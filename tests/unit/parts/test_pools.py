@@ -7,7 +7,12 @@ from tests.conftest import server_of
 
 
 def _entry(value: float, count: int = 4) -> Entry:
-    return Entry(torch.full((count, 1, 2, 2), value), torch.full((count,), int(value)), torch.full((count, 3), value))
+    return Entry(
+        torch.full((count, 1, 2, 2), value),
+        torch.full((count,), int(value)),
+        torch.full((count, 3), value),
+        torch.full((count,), value),
+    )
 
 
 def test_a_growing_pool_replays_everything_and_keeps_rows_together():
@@ -18,9 +23,10 @@ def test_a_growing_pool_replays_everything_and_keeps_rows_together():
     assert sorted(len(batch.y) for batch in batches) == [2, 5, 5]
     labels = torch.cat([batch.y for batch in batches])
     assert labels.bincount().tolist() == [4, 4, 4]
-    for x, y, answers in batches:
+    for x, y, answers, trust in batches:
         assert torch.equal(x[:, 0, 0, 0].long(), y)
         assert torch.equal(answers[:, 0].long(), y)
+        assert torch.equal(trust.long(), y)
 
 
 def test_a_bounded_pool_forgets_the_oldest_round():
@@ -37,10 +43,10 @@ def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded():
     packed = pool.pack(x)
     assert packed.dtype == torch.uint8
     assert packed.flatten().tolist() == [0, 128, 128, 255]
-    pool.add(Entry(packed, torch.arange(4), torch.zeros(4, 2)))
+    pool.add(Entry(packed, torch.arange(4), torch.zeros(4, 2), torch.ones(4)))
     (batch,) = pool.batches(4, torch_generator(0))
     assert batch.x[batch.y == 2].item() == pytest.approx(2 * 128 / 255 - 1, abs=1e-6)
-    assert pool.bytes == 4 * 1 + 4 * 8 + 4 * 2 * 4
+    assert pool.bytes == 4 * (1 + 8 + 2 * 4 + 4)
     assert Pool(server_of(), rounds=None).pack(x).dtype == torch.float32
 
 
@@ -58,7 +64,14 @@ def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
     # label: 0 in the oldest round; then 1, 1, 1, 2 and 2, 2, 2, 1; the value tells where an image lies in its round
     for first, labels in ((0, [0, 0]), (10, [1, 1, 1, 2]), (20, [2, 2, 2, 1])):
         values = torch.arange(first, first + len(labels))
-        pool.add(Entry(values.view(-1, 1, 1, 1).float(), torch.tensor(labels), torch.zeros(len(labels), 1)))
+        pool.add(
+            Entry(
+                values.view(-1, 1, 1, 1).float(),
+                torch.tensor(labels),
+                torch.zeros(len(labels), 1),
+                torch.ones(len(labels)),
+            )
+        )
     x, y = pool.newest(4)  # the newest round alone: one of class 1 and, evenly spaced, what is left of class 2
     assert (x.flatten().tolist(), y.tolist()) == ([23, 20, 21, 22], [1, 2, 2, 2])
     x, y = pool.newest(6)  # both newer rounds: class 1 is 23, 10, 11, 12, class 2 is 20, 21, 22, 13
@@ -70,7 +83,14 @@ def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
 
 def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
     pool = Pool(server_of(), rounds=1, uint8=True)
-    pool.add(Entry(torch.tensor([255, 0], dtype=torch.uint8).view(2, 1, 1, 1), torch.tensor([1, 0]), torch.zeros(2, 1)))
+    pool.add(
+        Entry(
+            torch.tensor([255, 0], dtype=torch.uint8).view(2, 1, 1, 1),
+            torch.tensor([1, 0]),
+            torch.zeros(2, 1),
+            torch.ones(2),
+        )
+    )
     x, y = pool.newest(2)
     assert (x.flatten().tolist(), y.tolist()) == ([-1.0, 1.0], [0, 1])
 
@@ -80,7 +100,7 @@ def test_only_what_is_near_its_classs_mean_enters():
     values = torch.tensor([0.0, 1.0, 2.0, 3.0, 14.0, 7.0])
     labels = torch.tensor([0, 0, 0, 0, 0, 1])
     pool = Pool(server_of(), rounds=1, refill=False, nearest=0.6)
-    pool.add(Entry(values.view(-1, 1, 1, 1), labels, values.view(-1, 1)))
+    pool.add(Entry(values.view(-1, 1, 1, 1), labels, values.view(-1, 1), torch.ones(len(labels))))
     (entry,) = pool.entries
     assert entry.x.flatten().tolist() == [1.0, 2.0, 3.0, 7.0]
     assert entry.y.tolist() == [0, 0, 0, 1]
@@ -89,7 +109,7 @@ def test_only_what_is_near_its_classs_mean_enters():
 
 def test_what_is_restored_is_as_it_was():
     values = torch.arange(10.0)
-    entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1))
+    entry = Entry(values.view(-1, 1, 1, 1), torch.zeros(10, dtype=torch.long), values.view(-1, 1), torch.ones(10))
     before, after = (Pool(server_of(), rounds=1, refill=False, nearest=0.5) for _ in range(2))
     before.add(entry)
     after.restore(before.entries, added=before.added)
@@ -102,7 +122,7 @@ def test_the_same_images_can_be_kept_with_other_answers():
     pool = Pool(server_of(), rounds=None, uint8=True)
     for value in (255, 0):
         images = torch.full((3, 1, 1, 1), value, dtype=torch.uint8)
-        pool.add(Entry(images, torch.full((3,), value), torch.zeros(3, 1)))
+        pool.add(Entry(images, torch.full((3,), value), torch.zeros(3, 1), torch.ones(3)))
     asked: list[int] = []
 
     def answer(x: torch.Tensor) -> torch.Tensor:

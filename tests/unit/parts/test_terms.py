@@ -28,6 +28,7 @@ class _View:
 
     x = torch.zeros(1)
     y = torch.tensor([0])
+    trust = torch.ones(1)
     teacher = torch.tensor([[LOG3, 0.0]])
     student = torch.tensor([[0.0, 0.0]])
     statistics: list = []
@@ -42,6 +43,12 @@ def test_eq_13_cross_entropy_of_the_ensemble():
 
 def test_fedmho_eq_5_cross_entropy_of_the_student():
     assert_close(LabelCrossEntropy(1.0)(_View()), torch.tensor(math.log(2.0)))
+
+
+def test_a_label_counts_as_far_as_it_is_trusted():
+    view = _View()
+    view.trust = torch.tensor([0.25])
+    assert_close(LabelCrossEntropy(1.0)(view), torch.tensor(math.log(2.0) / 4))
 
 
 def test_eqs_15_and_17_kl_is_from_teacher_to_student():

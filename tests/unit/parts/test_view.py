@@ -32,7 +32,7 @@ def _view(needs: Iterable[str] = (), **more) -> View:
         torch.arange(4) % 2,
         student=student,
         bank=bank,
-        ensemble=lambda P, y: P.sum(dim=0) + y.view(-1, 1),
+        ensemble=lambda votes: votes.P.sum(dim=0) + votes.y.view(-1, 1),
         needs=frozenset(needs),
         **more,
     )

@@ -115,4 +115,4 @@ class Classifier:
 
     def upload(self, model: nn.Module, spec: DataSpec, sent: Sent) -> ClassifierUpload:
         """The upload as the server holds it."""
-        return ClassifierUpload(model, sent.samples, sent.key)
+        return ClassifierUpload(model, sent.samples, sent.key, sent.label_counts)

@@ -109,6 +109,7 @@ def train_clients(
     *,
     context: Context,
     start: InitialModel | None = None,
+    label_counts: bool = False,
     task: str = "local training",
 ) -> list[TrainedClient]:
     """Train the m clients one after the other; those that are in the store are only loaded.
@@ -116,6 +117,7 @@ def train_clients(
     Args:
         indices: each client's samples in the training set.
         start: the server's model, of the clients' architecture; None for random weights.
+        label_counts: whether clients with a classifier also upload how many samples of every class they have.
         task: what the progress is called.
 
     Raises:
@@ -125,7 +127,7 @@ def train_clients(
     progress = context.progress.task(task, sum(epochs), "client epochs")
     trained = []
     for k, plan in enumerate(plans):
-        client = _LocalClient(k, plan, indices[k], start)
+        client = _LocalClient(k, plan, indices[k], start, label_counts)
         advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
         trained.append(client.train(data, advance, context))
         if trained[-1].from_store:
@@ -144,6 +146,7 @@ class _LocalClient:
     index: Tensor
     """Its samples in the training set."""
     start: InitialModel | None
+    counts_labels: bool
 
     @property
     def draws(self) -> tuple[str | int, ...]:
@@ -168,7 +171,8 @@ class _LocalClient:
         model = load_model(kind.uploaded(whole), artifact.tensors, source)
         for epoch, loss in enumerate(artifact.facts["losses"]):
             context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
-        sent = Sent(artifact.key, len(self.index), artifact.facts, build)
+        counts = self._labels(data).bincount(minlength=data.spec.classes).cpu() if self.counts_labels else None
+        sent = Sent(artifact.key, len(self.index), artifact.facts, counts, build)
         upload = kind.upload(model, data.spec, sent)
         return TrainedClient(
             upload,
@@ -202,10 +206,12 @@ class _LocalClient:
                 seeded(training.seed, "client training", *self.draws),
             ):
                 trainer.fit(module, train_dataloaders=range(1))
-        labels = data.train_labels[self.index.to(data.train_labels.device)]
         self._probe(module.model, data)
-        facts = {"losses": module.epoch_losses, **self.plan.kind.facts(labels, data.spec.classes)}
+        facts = {"losses": module.epoch_losses, **self.plan.kind.facts(self._labels(data), data.spec.classes)}
         return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts)
+
+    def _labels(self, data: Dataset) -> Tensor:
+        return data.train_labels[self.index.to(data.train_labels.device)]
 
     def _module(self, data: Dataset) -> ClientModule:
         plan = self.plan

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import BatchSize, CountOrZero, Radius, Seed
@@ -31,5 +32,7 @@ class Sent:
     samples: int
     facts: Mapping[str, Any]
     """What the client sends beside the model."""
+    label_counts: Tensor | None
+    """`[c]`, where the server asked for them."""
     build: Callable[[], Any]
     """A whole model of the same architecture with new weights."""

@@ -1,0 +1,54 @@
+"""What every client's model recites of what it knows, as images for the student."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.parts.procedural import dead_leaves, strokes
+from oneshot_fl.parts.slots import Made, Turn
+from oneshot_fl.parts.uploads import Server
+
+SHOWN = 2000
+"""Images that a client's model is shown."""
+
+
+class RecitalSource(nn.Module):
+    """The images that each client's model alone was inverted to (`phases.recite`), with the labels they were made for.
+
+    Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
+    optimizer: OptimizerFactory | None = None
+    reset = False
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        if server.recitals is None:
+            raise ValueError("recitals are declared as a need and have to be there")
+        self.recitals, self.spec = server.recitals, server.spec
+
+    def begin(self, rng: torch.Generator) -> None:
+        """Nothing to draw."""
+
+    def make(self, turn: Turn) -> Made:
+        """All of them, client by client."""
+        images, labels = (
+            torch.cat(column) for column in zip(*((each.images, each.labels) for each in self.recitals), strict=True)
+        )
+        return Made(self.spec.to_input(images), labels)
+
+
+@torch.no_grad()
+def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -> Tensor:
+    """A client's label distribution `[c]` as its model shows it: its mean prediction on images of no data set.
+
+    What it never saw is left out there, because nothing ever spoke for that class. How near this comes is in
+    docs/results/fedchorus.md.
+    """
+    images = spec.normalise(torch.cat([draw(SHOWN // 2, spec, rng) for draw in (dead_leaves, strokes)]))
+    device = next(model.parameters()).device
+    return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()

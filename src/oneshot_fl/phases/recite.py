@@ -1,0 +1,206 @@
+"""Phase 2, recitals: every client's model alone is inverted to images of what it knows (FedChorus, Eqs. 1-4).
+
+The objective is made of the loss terms that generators are trained with; here they see one client instead of all.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.generators import Generator
+from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.parts.recitals import shown_label_shares
+from oneshot_fl.parts.slots import Objective, Term, objective_of
+from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
+from oneshot_fl.parts.view import View
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import minimise, trainer_of
+from oneshot_fl.recipe import Recipe, described, digest_of
+from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import Artifact, read_work, write_work
+from oneshot_fl.tracking.progress import Task
+from oneshot_fl.values import BatchSize, Count, Images, Seed
+
+Labels = Literal["counts", "estimated"]
+
+
+@dataclass(frozen=True)
+class Recitation:
+    """The settings of this phase."""
+
+    images: Images
+    """Of each client."""
+    batch_size: BatchSize
+    """Images that are inverted together: their moments are matched with the client's."""
+    steps: Count
+    labels: Labels
+    """Where a client's own label distribution comes from: the counts it uploaded, or what its model shows."""
+    generator: Recipe[Generator]
+    """What is optimised, anew for every batch: pixels, or the weights of a generator."""
+    optimizer: Recipe[torch.optim.Optimizer]
+    objective: Mapping[str, Recipe[Term]]
+    seed: Seed
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What clients upload for it besides their models."""
+        return frozenset({"label_counts"}) if self.labels == "counts" else frozenset()
+
+
+@dataclass(frozen=True)
+class Recitals:
+    """Every client's recital, and the seconds that they took when they were made."""
+
+    of_clients: tuple[Recital, ...]
+    seconds: float
+
+
+class ReciteModule(LightningModule):
+    """One batch of images of one client; `training_step` is all steps.
+
+    Args:
+        client: f_k.
+        generator: from noise `z` to images.
+        y: what the images are to show, `[b]`.
+    """
+
+    automatic_optimization = False
+
+    y: Tensor
+    z: Tensor
+
+    def __init__(
+        self,
+        client: nn.Module,
+        generator: Generator,
+        objective: Objective,
+        *,
+        y: Tensor,
+        z: Tensor,
+        steps: int,
+        optimizer: OptimizerFactory,
+    ) -> None:
+        super().__init__()
+        self.bank, self.generator, self.objective = ClientBank([client], mode="loop"), generator, objective
+        self.steps, self.optimizer = steps, optimizer
+        self.register_buffer("y", y)
+        self.register_buffer("z", z)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """Lower the objective step by step."""
+        optimizer: Any = self.optimizers()
+        for _ in range(self.steps):
+            view = View(
+                self.generator(self.z),
+                self.y,
+                student=None,
+                bank=self.bank,
+                ensemble=lambda votes: votes.P[0],
+                needs=self.objective.needs,
+            )
+            minimise(self, self.objective(view)[0], optimizer)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Of what is optimised."""
+        return self.optimizer(self.generator.parameters())  # type: ignore[attr-defined]  # every generator is a module
+
+    @torch.no_grad()
+    def images(self) -> Tensor:
+        """What came of it, `[b, C, H, W]` as models see them."""
+        return self.generator(self.z)
+
+
+def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: Context) -> Recitals:
+    """Invert every client with a classifier; one artifact per client, resumable after every batch."""
+    task = context.progress.task("recitals", len(uploads.classifiers) * settings.images, "images")
+    made, seconds = [], 0.0
+    for k, upload in enumerate(uploads.classifiers):
+        inputs = {
+            "client": upload.key,
+            "label_counts": _known(upload, settings),
+            "number": k,
+            "spec": described(spec),
+            "settings": described(settings),
+        }
+
+        def make(work: Path, k: int = k, upload: ClassifierUpload = upload) -> Artifact:
+            y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
+            images = _all_batches(partial(_invert, upload.model, spec, settings, context, k), y, settings, work, task)
+            return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {})
+
+        keyed = {**inputs, "code": digest_of(__name__, inputs)}
+        artifact = context.store.get_or_make("recite", keyed, make, waiting=context.progress.note)
+        made.append(Recital(artifact.tensors["images"], artifact.tensors["labels"], artifact.key))
+        seconds += artifact.seconds
+        if artifact.from_store:
+            task.from_store(settings.images)
+        task.reach((k + 1) * settings.images)
+    task.finish()
+    return Recitals(tuple(made), seconds)
+
+
+def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
+    """The label counts, where they are asked for."""
+    if settings.labels == "estimated":
+        return None
+    if upload.label_counts is None:
+        raise ValueError("label counts are declared as a need and have to be there")
+    return upload.label_counts.tolist()
+
+
+def _labels(upload: ClassifierUpload, spec: DataSpec, settings: Recitation, rng: torch.Generator) -> Tensor:
+    """Drawn from the client's own label distribution, for whole batches: at least `images` labels."""
+    known = _known(upload, settings)
+    shares = shown_label_shares(upload.model, spec, rng) if known is None else torch.tensor(known)
+    whole = math.ceil(settings.images / settings.batch_size) * settings.batch_size
+    return torch.multinomial(shares.double(), whole, replacement=True, generator=rng)
+
+
+def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task: Task) -> Tensor:
+    """Images of one client `[n, C, H, W]`, batch by batch; finished batches are read from `work`."""
+    parts = []
+    for number, labels in enumerate(y.split(settings.batch_size)):
+        file = work / f"batch-{number:04d}.pt"
+        if (images := read_work(file)) is None:
+            images = invert(labels, number)
+            write_work(file, images)
+        parts.append(images)
+        task.reach(task.completed + len(labels))
+    return torch.cat(parts)
+
+
+def _invert(
+    client: nn.Module, spec: DataSpec, settings: Recitation, context: Context, k: int, y: Tensor, number: int
+) -> Tensor:
+    """One batch as bytes; its random draws depend on the client and the batch only."""
+    rng = torch_generator(settings.seed, "recital", k, number)
+    generator = settings.generator(spec=spec)
+    generator.reset(rng)
+    module = ReciteModule(
+        client,
+        generator,
+        objective_of(settings.objective),
+        y=y,
+        z=generator.sample_noise(len(y), rng),
+        steps=settings.steps,
+        optimizer=fused(settings.optimizer),
+    )
+    with trainer_of(module, context.trainer) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    images = module.images().cpu()
+    if not bool(torch.isfinite(images).all()):
+        raise OneshotError(
+            f"recitals of client {k} diverged: their pixels are not finite; lower "
+            f"recite.optimizer.lr={settings.optimizer.settings.get('lr')}"
+        )
+    return spec.to_bytes(images)
