@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from oneshot_fl.config.compose import config_dir
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.cvae import CVAE
-from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Recital, Server, Uploads
 from oneshot_fl.parts.view import Votes
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import TrainerSettings
@@ -95,10 +96,26 @@ def server_of(
     decoders: Sequence[DecoderUpload] = (),
     guidance: torch.Tensor | None = None,
     proxy: torch.Tensor | None = None,
+    recitals: Sequence[torch.Tensor] | None = None,
+    label_counts: torch.Tensor | None = None,
 ) -> Server:
-    """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`."""
+    """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`.
+
+    Of each client's recital only the images are given: the labels go round over the classes.
+    """
     uploads = uploads_of(models, [1] * len(models) if sizes is None else sizes, decoders)
-    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy))
+    if label_counts is not None:
+        pairs = zip(uploads.classifiers, label_counts, strict=True)
+        uploads = replace(uploads, classifiers=tuple(replace(one, label_counts=counts) for one, counts in pairs))
+    made = (
+        None
+        if recitals is None
+        else tuple(
+            Recital(images, torch.arange(len(images)) % spec.classes, f"recital {k}")
+            for k, images in enumerate(recitals)
+        )
+    )
+    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy), made)
 
 
 def votes_of(P: torch.Tensor, y: torch.Tensor | None = None, features: Sequence[torch.Tensor] = ()) -> Votes:

@@ -12,6 +12,7 @@ from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, Votes
+from oneshot_fl.values import NotNegative
 
 
 class Fixed(nn.Module):
@@ -73,6 +74,33 @@ class ProbabilityAverage(Fixed):
     def forward(self, votes: Votes) -> Tensor:
         """The label is not used."""
         return mean_probability(votes.P)
+
+
+class EntropyWeighted(Fixed):
+    """The clients' probabilities, weighted an image by confidence: w_k(x) ~ exp(-sharpness H(p_k(x))).
+
+    No client can shout the others down: whatever it uploads, it is one weight below 1 of probabilities (FedChorus,
+    Eqs. 5-6). With sharpness 0 it is the plain average of probabilities.
+    """
+
+    def __init__(self, server: Server, *, sharpness: NotNegative) -> None:
+        super().__init__(server)
+        self.sharpness = sharpness
+
+    def forward(self, votes: Votes) -> Tensor:
+        """Log-probabilities `[b, c]`; the label is not used."""
+        return weighted_probability(votes.P, -self.sharpness * entropy(votes.P))
+
+
+def entropy(P: Tensor) -> Tensor:
+    """Of the probabilities that logits `[..., c]` stand for, in nats, `[...]`."""
+    logs = P.log_softmax(dim=-1)
+    return -(logs.exp() * logs).sum(dim=-1)
+
+
+def weighted_probability(P: Tensor, score: Tensor) -> Tensor:
+    """Logarithm of sum_k softmax_k(score) softmax(P_k): logits `[m, b, c]`, scores `[m, b]` -> `[b, c]`."""
+    return (P.log_softmax(dim=2) + score.log_softmax(dim=0).unsqueeze(2)).logsumexp(dim=0)
 
 
 def label_free(ensemble: EnsembleFunction, votes: Votes) -> Tensor:

@@ -1,0 +1,68 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, evidence
+from oneshot_fl.parts.pools import Entry, Pool
+from tests.conftest import server_of, votes_of
+
+LOG3 = math.log(3.0)
+P = torch.tensor([[[LOG3, 0.0], [LOG3, 0.0]], [[0.0, LOG3], [0.0, LOG3]]])
+"""Two clients, two images: the first says [3/4, 1/4] of both, the second [1/4, 3/4]."""
+FEATURES = [torch.tensor([[3.0, 4.0], [0.6, 0.8]]), torch.tensor([[1.0, 0.0], [4.0, 0.0]])]
+"""Lengths 5 and 1, 1 and 4."""
+
+
+def _ensemble(**options) -> EvidenceWeighted:
+    return EvidenceWeighted(
+        server_of([nn.Identity(), nn.Identity()]), **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, **options}
+    )
+
+
+def test_roughness_is_the_mean_step_between_neighbours():
+    class View:
+        x = torch.tensor([[[[0.0, 1.0, 1.0], [3.0, 3.0, 3.0]]]])
+
+    # down the columns 3, 2, 2; along the rows 1, 0, 0, 0
+    assert_close(Roughness(1.0)(View()), torch.tensor(7 / 3 + 1 / 4))
+
+
+@pytest.mark.parametrize(
+    ("power", "lengths"), [(0.0, [[1, 1], [1, 1]]), (1.0, [[5, 1], [1, 4]]), (0.5, [[5**0.5, 1], [1, 2]])]
+)
+def test_evidence_is_the_best_answer_above_the_mean_for_so_long_a_feature(power, lengths):
+    gap = LOG3 - LOG3 / 2
+    assert_close(evidence(votes_of(P, features=FEATURES), power), gap / torch.tensor(lengths, dtype=torch.float32))
+
+
+def test_before_anything_is_usual_evidence_counts_as_it_is():
+    gap = LOG3 / 2
+    first = torch.softmax(2.0 * torch.tensor([gap / 5, gap]), dim=0)
+    expected = first[0] * torch.tensor([0.75, 0.25]) + first[1] * torch.tensor([0.25, 0.75])
+    assert_close(_ensemble()(votes_of(P, features=FEATURES))[0].exp(), expected)
+
+
+def test_what_is_usual_is_learned_from_the_pool():
+    ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
+    votes = votes_of(P, features=FEATURES)
+    entry = Entry(votes.x, votes.y, ensemble.remember(votes), torch.ones(2))
+    pool.add(entry)
+    ensemble.refit(pool, 4, torch.Generator())
+    gap = LOG3 / 2
+    assert_close(ensemble.mean, gap * torch.tensor([(1 / 5 + 1) / 2, (1 + 1 / 4) / 2]))
+    assert_close(ensemble.deviation, gap * torch.tensor([(1 - 1 / 5) / 2**0.5, (1 - 1 / 4) / 2**0.5]))
+    # of two values each is 1 / sqrt(2) deviations from their mean: client 0 is low on image 0, client 1 on image 1
+    weight = torch.softmax(2.0 * torch.tensor([-1.0, 1.0]) / 2**0.5, dim=0)[0].item()
+    expected = torch.tensor([[0.75 - 0.5 * (1 - weight)], [0.25 + 0.5 * (1 - weight)]])
+    assert_close(ensemble(votes)[:, :1].exp(), expected.flip(0) if weight > 0.5 else expected)
+    assert_close(ensemble.recall(entry), ensemble(votes))
+
+
+def test_doubt_adds_the_entropy_of_an_answer():
+    sure = torch.tensor([[[50.0, 0.0]], [[0.0, 0.0]]])
+    answer = _ensemble(sharpness=0.0, doubt=3.0)(votes_of(sure, features=[torch.ones(1, 2)] * 2)).exp()
+    weight = 1 / (1 + math.exp(-3 * math.log(2)))  # against entropy ln 2
+    assert_close(answer, torch.tensor([[weight + (1 - weight) / 2, (1 - weight) / 2]]))

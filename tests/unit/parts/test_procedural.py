@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch.testing import assert_close
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes
+from oneshot_fl.parts.slots import Turn
+from oneshot_fl.seeds import torch_generator
+from tests.conftest import SMALL, server_of
+
+COLOUR = DataSpec(3, 17, 10, (0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.mark.parametrize("draw", [dead_leaves, strokes])
+@pytest.mark.parametrize("spec", [SMALL, COLOUR], ids=["grey", "colour"])
+def test_drawings_are_pixels_of_the_right_shape_and_all_different(draw, spec):
+    images = draw(50, spec, torch_generator(0))
+    assert images.shape == (50, spec.channels, spec.size, spec.size)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert len({image.numpy().tobytes() for image in images}) == 50
+
+
+def test_leaves_have_few_colours_and_strokes_have_soft_edges():
+    leaves, lines = (draw(20, SMALL, torch_generator(1)).flatten(1) for draw in (dead_leaves, strokes))
+    assert max(len(image.unique()) for image in leaves) <= 13  # a ground and twelve leaves
+    assert min(len(image.unique()) for image in lines) > 13
+
+
+def test_half_of_the_dead_leaves_lie_on_black_ground():
+    corners = dead_leaves(400, SMALL, torch_generator(2))[:, 0, 0, 0]
+    assert 0.35 < (corners == 0).float().mean() < 0.6  # few leaves reach a corner
+
+
+def test_mixtures_lie_between_two_images():
+    images = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
+    mixed = mixtures(200, images, torch_generator(0))
+    assert mixed.shape == (200, 1, 2, 2)
+    assert_close(mixed, mixed[:, :, :1, :1].expand_as(mixed))
+    inside = ((mixed > 0) & (mixed < 1)).float().mean()
+    assert 0.35 < inside < 0.65  # half of the pairs are an image with itself
+
+
+def test_a_source_draws_unlabelled_images_as_models_see_them():
+    before = (torch.full((2, 1, 8, 8), 7.0), torch.full((1, 1, 8, 8), 7.0))
+    turn = Turn(None, None, torch_generator(0), before)
+    leaves, mixed = (
+        ProceduralSource(server_of(), draw=draw, samples=5).make(turn) for draw in ("dead_leaves", "mixtures")
+    )
+    assert leaves.y is mixed.y is None
+    assert leaves.x.shape == (5, 1, 8, 8)
+    assert -1 <= leaves.x.min() < 0 < leaves.x.max() <= 1
+    assert_close(mixed.x, torch.full((5, 1, 8, 8), 7.0))

@@ -1,0 +1,34 @@
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from oneshot_fl.parts.recitals import RecitalSource, shown_label_shares
+from oneshot_fl.parts.slots import Turn
+from oneshot_fl.seeds import torch_generator
+from tests.conftest import SMALL, server_of
+
+
+def test_the_source_hands_over_every_recital_as_models_see_it():
+    recitals = [torch.full((2, 1, 8, 8), 0, dtype=torch.uint8), torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)]
+    made = RecitalSource(server_of(recitals=recitals)).make(Turn(None, None, torch_generator(0)))
+    assert_close(made.x[:, 0, 0, 0], torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0]))
+    assert made.y.tolist() == [0, 1, 0, 1, 2]
+
+
+class _Brightness(nn.Module):
+    """Says class 0 of images darker than the middle and class 2 of others, never class 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        light = x.mean(dim=(1, 2, 3)) > 0
+        return torch.stack([~light, light & ~light, light], dim=1) * 40.0 + self.bias
+
+
+def test_a_class_that_a_model_never_names_has_no_share():
+    shares = shown_label_shares(_Brightness(), SMALL, torch_generator(0))
+    assert_close(shares.sum(), torch.tensor(1.0))
+    assert shares[1] < 1e-6
+    assert shares[0] > shares[2] > 0  # most drawings are dark

@@ -1,0 +1,128 @@
+"""Client-wise inversion, against the same written with a plain loop (FedChorus, Eqs. 1-4)."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.fedchorus import Roughness
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.generators import ConvGenerator, Pixels
+from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases.recite import Recitals, Recitation, recite
+from oneshot_fl.seeds import torch_generator
+from tests.conftest import recipe_of, uploads_of
+
+SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+TERMS = {
+    "ce": recipe_of(CrossEntropy, weight=1.0),
+    "bn": recipe_of(BatchNormStatistics, weight=0.5),
+    "tv": recipe_of(Roughness, weight=0.05),
+}
+SETTINGS = Recitation(
+    images=6,
+    batch_size=4,
+    steps=3,
+    labels="counts",
+    generator=recipe_of(Pixels, count=4, bounded=True),
+    optimizer=recipe_of(torch.optim.Adam, lr=0.1),
+    objective=TERMS,
+    seed=3,
+)
+
+
+@pytest.fixture
+def uploads() -> Uploads:
+    """Two clients; one has classes 0 and 1, the other class 2 alone."""
+    models = [cnn2(SPEC, norm=True) for _ in range(2)]
+    for model in models:
+        model(torch.randn(64, 1, 8, 8))
+        model.eval()
+    plain = uploads_of(models, [10, 10])
+    counts = (torch.tensor([6, 4, 0]), torch.tensor([0, 0, 10]))
+    return Uploads(tuple(replace(one, label_counts=own) for one, own in zip(plain.classifiers, counts, strict=True)))
+
+
+def _run(uploads, context, **options) -> Recitals:
+    return recite(uploads, spec=SPEC, settings=replace(SETTINGS, **options), context=context)
+
+
+def test_every_client_recites_its_own_classes(uploads, context):
+    first, second = _run(uploads, context).of_clients
+    assert first.images.shape == second.images.shape == (6, 1, 8, 8)
+    assert first.images.dtype == torch.uint8
+    assert set(first.labels.tolist()) <= {0, 1}
+    assert second.labels.tolist() == [2] * 6
+
+
+def test_a_batch_equals_a_plain_loop_over_eqs_1_to_4(uploads, context):
+    client, (recital, _) = uploads.models[0], _run(uploads, context).of_clients
+    pixels = torch.empty(4, 1, 8, 8).normal_(generator=torch_generator(3, "recital", 0, 0)).requires_grad_()
+    optimizer = torch.optim.Adam([pixels], lr=0.1)
+    norms = [layer for layer in client.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    for _ in range(3):
+        x, inputs = (pixels.sigmoid() - 0.5) / 0.5, []
+        hooks = [
+            norm.register_forward_pre_hook(lambda _, args, inputs=inputs: inputs.append(args[0])) for norm in norms
+        ]
+        loss = F.cross_entropy(client(x), recital.labels[:4])
+        for hook in hooks:
+            hook.remove()
+        for norm, seen in zip(norms, inputs, strict=True):
+            mean, variance = seen.mean((0, 2, 3)), seen.var((0, 2, 3), unbiased=False)
+            loss = loss + 0.5 * ((mean - norm.running_mean).norm() + (variance - norm.running_var).norm())
+        loss = loss + 0.05 * ((x[:, :, 1:] - x[:, :, :-1]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert_close(recital.images[:4].float(), pixels.sigmoid() * 255, rtol=0, atol=1.01)
+
+
+def test_without_label_counts_the_labels_are_what_a_model_shows(uploads, context):
+    model = uploads.models[0]
+    with torch.no_grad():
+        model[-1].bias.copy_(torch.tensor([0.0, -99.0, 0.0]))
+    silent = Uploads(tuple(replace(one, label_counts=None) for one in uploads.classifiers))
+    recital = _run(silent, context, labels="estimated", images=40, steps=1).of_clients[0]
+    assert 1 not in recital.labels
+    with pytest.raises(ValueError, match="label counts are declared"):
+        _run(silent, context)
+
+
+def test_a_generator_may_draw_the_recitals(uploads, context):
+    generator = recipe_of(ConvGenerator, noise=6, width=4)
+    drawn, pixels = _run(uploads, context, generator=generator), _run(uploads, context)
+    assert drawn.of_clients[0].images.shape == (6, 1, 8, 8)
+    assert not torch.equal(drawn.of_clients[0].images, pixels.of_clients[0].images)
+
+
+def test_finished_batches_are_not_made_again(uploads, context, monkeypatch):
+    import oneshot_fl.phases.recite as phase
+
+    whole, calls, real = _run(uploads, context, seed=4), [], phase._invert
+
+    def dies_on_the_second(*args):
+        calls.append(args[-1])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(phase, "_invert", dies_on_the_second)
+    again = replace(context, store=type(context.store)(context.store.root / "other"))
+    with pytest.raises(KeyboardInterrupt):
+        _run(uploads, again, seed=4)
+    resumed = _run(uploads, again, seed=4)
+    assert calls == [0, 1, 1, 0, 1]
+    for one, other in zip(whole.of_clients, resumed.of_clients, strict=True):
+        assert torch.equal(one.images, other.images)
+
+
+def test_a_term_cannot_look_at_a_student_that_there_is_not(uploads, context):
+    adversarial = {"adv": recipe_of(Adversarial, weight=1.0, temperature=1.0, only_disagreement=False)}
+    with pytest.raises(OneshotError, match=r"recite\.objective: there is no student yet"):
+        _run(uploads, context, objective=adversarial)
