@@ -1,4 +1,42 @@
-"""FedChorus card (in the making)."""
+"""FedChorus: every client's model recites what it knows; the student listens to whoever can show evidence.
+
+Our own method, so the equations are numbered here. f_k: client k's classifier; p_k(x) = softmax f_k(x); phi_k(x): what
+enters its last layer; n_k: its label counts; H: entropy.
+
+| equation | part | config key |
+|---|---|---|
+| Eq. 1: y ~ pi_k, client k's own label distribution: n_k / sum n_k | `phases.recite` | `recite.labels=counts` |
+| Eq. 1': or the mean of p_k over images of no data set | `parts.recitals` | `recite.labels=estimated` |
+| Eq. 2: images x minimise CE(f_k(x), y); one client judges | `parts.terms.CrossEntropy` | `recite.objective.ce` |
+| Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
+| Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `Roughness` | `recite.objective.tv` |
+| Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
+| Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two of these | `parts.procedural.mixtures` | `method.source.mixtures` |
+| Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
+| Eq. 8: made comparable: by mean and deviation of e_k over the pool | `EvidenceWeighted.refit` | - |
+| Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
+| Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
+| Eq. 10: student: KL(teacher, student) | `parts.terms.Distillation` | `method.student.kl` |
+| Eq. 11: + 0.5 CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
+| the student begins as the size-weighted average where architectures agree | `parts.inits` | `method/init` |
+| T_g passes over the pool, Adam 2e-3, one cycle | `phases.schedule` | `method.student_schedule` |
+
+Why client by client: running statistics describe a client's own mixture of classes. A batch of another mixture, judged
+by all clients together, is asked to look like something that never was.
+
+Why evidence: a client that never saw a class is as sure of itself there as elsewhere, so its confidence says little.
+Its logits are products of features and weights, and they grow with the length of the features whatever these show; the
+share that points along the weights of the best class is larger for what the client was trained on.
+
+Upload: the model, and the label counts where `recite.labels=counts` (declared: `clients[k].label_counts` in the
+summary); with `recite.labels=estimated` the model alone. No image, and nothing of the test set, is used. A client
+without batch normalisation recites by Eqs. 2 and 4 alone; a network whose last layer is not linear has no phi_k
+(`method/ensemble=entropy` needs none).
+
+Kin: DeepInversion (Yin et al. 2020) inverts one network with its own statistics; FedISCA (Kang et al. 2023) inverts the
+ensemble jointly; dead leaves as training images: Baradad et al. 2021; normalised logits as evidence of known inputs
+are used in out-of-distribution detection. What was tried, on what, and what came of it: docs/results/fedchorus.md.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
