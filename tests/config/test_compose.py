@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.compose import build, choices, config_dir
 from oneshot_fl.data.dataset import DataSpec
-from tests.conftest import clients_of, compose_config
+from tests.composing import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
 FILES = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))

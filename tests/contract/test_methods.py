@@ -8,7 +8,7 @@ import pytest
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.errors import OneshotError
-from tests.conftest import TINY, clients_of, run_config
+from tests.composing import TINY, clients_of, run_config
 from tests.contract.choices import OURS, SLOTS, THEIRS, composed, with_a_part_of_their_own
 
 SETTINGS = {

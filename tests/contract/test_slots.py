@@ -25,8 +25,9 @@ from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.tracking.loggers import RunLog
-from tests.conftest import compose_config, decoder_of, run_config, server_of
+from tests.composing import compose_config, run_config
 from tests.contract.choices import SLOTS, choices
+from tests.parts import decoder_of, server_of
 
 MIXES = (
     *("mixed", "fedhydra_mixed", "co_boosting_mixed", "fedmho_various"),

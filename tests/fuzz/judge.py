@@ -19,7 +19,7 @@ from oneshot_fl.config.checks import check
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
-from tests.conftest import compose_config
+from tests.composing import compose_config
 from tests.fuzz.wrong_lines import Case
 
 PATIENCE = 60.0

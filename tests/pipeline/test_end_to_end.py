@@ -19,8 +19,8 @@ from oneshot_fl.pipeline import arithmetic, received
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from tests.conftest import TINY, clients_of, compose_config
-from tests.conftest import run_config as run
+from tests.composing import TINY, clients_of, compose_config
+from tests.composing import run_config as run
 from tests.contract.choices import OURS as METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}

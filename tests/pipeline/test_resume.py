@@ -13,7 +13,7 @@ import pytest
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.store import Store
-from tests.conftest import clients_of, run_config
+from tests.composing import clients_of, run_config
 from tests.pipeline.cli import command, environment
 
 MEASURED = {"seconds", "peak_memory_bytes"}

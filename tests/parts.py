@@ -1,0 +1,64 @@
+"""Small tensors and what parts are made with, for tests of single modules."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.recipe import Recipe
+
+SMALL = DataSpec(1, 8, 3, (0.5,), (0.5,))
+"""Grey 8x8 images of three classes."""
+CPU = TrainerSettings(accelerator="cpu", precision="32-true", channels_last=True)
+
+
+def recipe_of(target: Callable[..., Any], **settings: Any) -> Recipe[Any]:
+    """The recipe that a YAML file with this target and these settings becomes."""
+    named = {"_target_": f"{target.__module__}.{target.__qualname__}", **settings}
+    given = {key: value for key, value in settings.items() if key != "name"}  # a label, as in `config.compose.recipe`
+    return Recipe(named, target, partial(target, **given))
+
+
+def uploads_of(models: Sequence[nn.Module], sizes: Sequence[int], decoders: Sequence[DecoderUpload] = ()) -> Uploads:
+    """Uploads of classifiers with their numbers of samples, and of decoders."""
+    pairs = zip(models, sizes, strict=True)
+    classifiers = tuple(ClassifierUpload(model, size, key=f"client {k}") for k, (model, size) in enumerate(pairs))
+    return Uploads(classifiers, tuple(decoders))
+
+
+def decoder_of(vae: CVAE, label_counts: Sequence[int], *, key: str = "decoder") -> DecoderUpload:
+    """The upload of a client that trained this VAE."""
+    return DecoderUpload(vae.decoder, vae.latent, torch.tensor(label_counts), key, lambda: deepcopy(vae))
+
+
+def server_of(
+    models: Sequence[nn.Module] = (),
+    sizes: Sequence[int] | None = None,
+    *,
+    spec: DataSpec = SMALL,
+    decoders: Sequence[DecoderUpload] = (),
+    guidance: torch.Tensor | None = None,
+    proxy: torch.Tensor | None = None,
+) -> Server:
+    """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`."""
+    uploads = uploads_of(models, [1] * len(models) if sizes is None else sizes, decoders)
+    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy))
+
+
+class FixedLogits(nn.Module):
+    """A 'model' that answers every image with the same logits."""
+
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(x), -1)
