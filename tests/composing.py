@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from oneshot_fl.config import experiment_of
@@ -44,21 +45,22 @@ def compose_config(*overrides: str) -> DictConfig:
     Hydra sets single values after it has merged the chosen files, which takes nearly all of its time. So the files are
     merged once for each set of choices, and the values are set by the same step of Hydra in a copy.
     """
-    choices = tuple(override for override in overrides if _is_choice(override))
-    values = [override for override in overrides if not _is_choice(override)]
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    choices = tuple(str(each.input_line) for each in parsed if _is_choice(each))
+    values = [each for each in parsed if not _is_choice(each)]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        if any("hydra." in override for override in overrides):  # other folders to search
+        if any(str(each.key_or_group).startswith("hydra") for each in parsed):  # other folders to search
             return compose("config", overrides=list(overrides))
         folders = GlobalHydra.instance().config_loader().get_search_path().get_path()
         cfg = deepcopy(_chosen(choices, tuple(str(folder.path) for folder in folders)))
-        ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), cfg)
+        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         return cfg
 
 
-def _is_choice(override: str) -> bool:
+def _is_choice(override: Override) -> bool:
     """Whether it chooses a file of a group, or does what only the whole composition can."""
-    key = override.partition("=")[0].partition("@")[0]
-    return key.startswith("~") or (config_dir() / key.lstrip("+")).is_dir()
+    of_a_group = (config_dir() / str(override.key_or_group)).is_dir()
+    return of_a_group or override.is_sweep_override() or override.is_delete()
 
 
 @cache

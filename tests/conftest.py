@@ -3,10 +3,18 @@
 What loads torch is imported where it is used: the process that hands the tests to workers needs none of it.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for the runs of all workers that need none of their own: clients that are alike are trained once."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "store"
 
 
 @pytest.fixture

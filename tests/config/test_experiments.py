@@ -44,7 +44,7 @@ VOTING = ("fedavg", "feddf")
 MULTI_ROUND = [f"fedhydra/table{number}" for number in (5, 8, *range(11, 19))]
 
 
-_composed = cache(compose_config)  # a tenth of a second each
+_composed = cache(compose_config)
 
 
 @cache
