@@ -1,12 +1,14 @@
 """Every YAML composes and instantiates; budgets and contract keys are what the design promises."""
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.compose import build, choices, config_dir
 from oneshot_fl.data.dataset import DataSpec
-from tests.conftest import clients_of, compose_config
+from tests.composing import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
 FILES = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
@@ -42,6 +44,34 @@ EXTRAS = {
 
 def test_the_glob_sees_the_configuration():
     assert len(ALL) >= 40
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["seed=3", "method=dense", "method.source.keep=best", "clients.lr_of={cnn2: 0.02}"],
+        ["protocol=fedmho", "distill.rounds=2", "data=mnist", "+data.anything=1", "method=fedmho", "clients=half_cvae"],
+        ["clients/optimizer=adam", "clients.optimizer.lr=0.5", "++partition.alpha=7", "method/ensemble=uniform"],
+        ["method=co_boosting", "~method/perturb", "~communication_rounds"],
+    ],
+)
+def test_what_tests_compose_is_what_hydra_composes(overrides):
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        whole = compose("config", overrides=overrides)
+    assert compose_config(*overrides) == whole
+    assert compose_config(*overrides) is not compose_config(*overrides)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sede=1", "seed=1,2", "method=nothing", "data.colour=3", "clients.epochs=[1,2", "~x"]
+)
+def test_what_hydra_does_not_compose_tests_do_not_either(wrong):
+    with pytest.raises(HydraException) as ours:
+        compose_config(wrong)
+    with pytest.raises(HydraException) as own, initialize_config_dir(str(config_dir()), version_base="1.3"):
+        compose("config", overrides=[wrong])
+    assert str(ours.value) == str(own.value)
 
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes
 from oneshot_fl.config.compose import choice, config_dir, plain
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 ROOT = config_dir() / "experiment"
 ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
@@ -44,7 +44,7 @@ VOTING = ("fedavg", "feddf")
 MULTI_ROUND = [f"fedhydra/table{number}" for number in (5, 8, *range(11, 19))]
 
 
-_composed = cache(compose_config)  # a tenth of a second each
+_composed = cache(compose_config)
 
 
 @cache

@@ -11,7 +11,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import config_dir, plain
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 FOREIGN = Path(__file__).parents[1] / "fixtures" / "conf"
 

@@ -12,9 +12,10 @@ from oneshot_fl.parts.slots import Made, Source, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.distill import DistillModule, joined
 from oneshot_fl.phases.trainer import trainer_of
-from tests.conftest import CPU, clients_of, server_of
+from tests.composing import clients_of
 from tests.contract.choices import SLOTS, THEIRS, choices, composed
 from tests.contract.test_slots import recipe_at, server_with
+from tests.parts import CPU, server_of
 
 
 def _images(source: Source, seed: int) -> Made:

@@ -25,8 +25,9 @@ from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.tracking.loggers import RunLog
-from tests.conftest import compose_config, decoder_of, run_config, server_of
+from tests.composing import compose_config, run_config
 from tests.contract.choices import SLOTS, choices
+from tests.parts import decoder_of, server_of
 
 MIXES = (
     *("mixed", "fedhydra_mixed", "co_boosting_mixed", "fedmho_various"),
@@ -56,7 +57,7 @@ def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
         decoders=[decoder_of(vae, range(1, spec.classes + 1), key=f"decoder {k}") for k, vae in enumerate(vaes)],
         guidance=torch.rand(spec.classes, 2) if "guidance" in needs else None,
         proxy=torch.randint(256, shape, dtype=torch.uint8) if "proxy" in needs else None,
-        recitals=[torch.randint(256, shape, dtype=torch.uint8) for _ in models] if "recitals" in needs else None,
+        recitals=[torch.randint(256, shape, dtype=torch.uint8) for _ in models if "recitals" in needs],
         label_counts=torch.randint(1, 9, (2, spec.classes)) if "label_counts" in needs else None,
     )
 

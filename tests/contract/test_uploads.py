@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from oneshot_fl.config.clients import KINDS
 from oneshot_fl.config.compose import architecture, build
 from oneshot_fl.data.dataset import DataSpec
-from tests.conftest import run_config
+from tests.composing import run_config
 
 
 @pytest.mark.parametrize("kind", KINDS)

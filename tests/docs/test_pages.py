@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from oneshot_fl.__main__ import main
 from oneshot_fl.reporting.tables.__main__ import main as print_tables
-from tests.conftest import TINY
+from tests.composing import TINY
 from tests.docs.pages import DOCS, commands_of, files_of, write_files
 
 ROOT = DOCS.parent

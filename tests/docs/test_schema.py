@@ -8,7 +8,7 @@ import pytest
 
 import oneshot_fl
 from docgen.schema import rows, schema_page
-from tests.conftest import TINY
+from tests.composing import TINY
 
 SCHEMA = Path(__file__).parents[2] / "docs/reference/summary.schema.json"
 

@@ -4,22 +4,16 @@ import multiprocessing
 import resource
 import traceback
 from collections.abc import Sequence
-from copy import deepcopy
-from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check
-from oneshot_fl.config.compose import config_dir
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
-from tests.conftest import compose_config
+from tests.composing import compose_config
 from tests.fuzz.wrong_lines import Case
 
 PATIENCE = 60.0
@@ -38,7 +32,7 @@ class Verdict(NamedTuple):
 def judge(case: Case) -> Verdict:
     """Compose and check one line."""
     try:
-        cfg = _composed(case)
+        cfg = compose_config(*case.base, *case.line)
     except Exception as error:
         return _spoken(explain(error, case.line))
     try:
@@ -58,24 +52,6 @@ def _spoken(line: str) -> Verdict:
     """A complaint counts as plain where it is one line that is not endless."""
     fine = "\n" not in line and 0 < len(line) < 1000
     return Verdict("plain" if fine else "traceback", line if fine else f"not one plain line: {line[:150]!r}")
-
-
-def _composed(case: Case) -> DictConfig:
-    """The configuration of a line; where it chooses nothing new, Hydra changes the values of a kept one."""
-    parsed = OverridesParser.create().parse_overrides(list(case.line))
-    if any(each.is_sweep_override() or (config_dir() / str(each.key_or_group)).is_dir() for each in parsed):
-        return compose_config(*case.base, *case.line)
-    if any(str(each.key_or_group).startswith("hydra") for each in parsed):
-        return compose_config(*case.base, *case.line)
-    cfg = deepcopy(_base(case.base))
-    OmegaConf.set_struct(cfg, True)
-    ConfigLoaderImpl._apply_overrides_to_config(parsed, cfg)
-    return cfg
-
-
-@cache
-def _base(overrides: tuple[str, ...]) -> DictConfig:
-    return compose_config(*overrides)
 
 
 def judge_all(cases: Sequence[Case]) -> list[Verdict]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 BASES: tuple[tuple[str, ...], ...] = (
     ("method=fedhydra",),

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import TINY
+from tests.composing import TINY
 
 
 def command(*arguments: str) -> list[str]:

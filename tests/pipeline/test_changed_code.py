@@ -1,6 +1,8 @@
 """Code is part of every key: what changed is computed again without a word, and nothing else."""
 
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -25,8 +27,6 @@ ARGUMENTS = ("model=signed", "method=fedavg", "clients.epochs=2", "trainer=cpu")
 @pytest.fixture
 def run(tmp_path):
     """A function that writes the user's model and runs it; the artifacts that are new, by phase, and the accuracy."""
-    import subprocess
-
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "signed.yaml").write_text(YAML)
 
@@ -35,8 +35,9 @@ def run(tmp_path):
         before = set((tmp_path / "store").glob("*/*/manifest.json"))
         folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
         arguments = command("--config-dir", str(tmp_path / "conf"), *ARGUMENTS, *more, f"hydra.run.dir={folder}")
-        path = environment(tmp_path / "store") | {"PYTHONPATH": str(tmp_path)}
-        subprocess.run(arguments, env=path, cwd=tmp_path, check=True, capture_output=True, timeout=240)
+        folders = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = environment(tmp_path / "store") | {"PYTHONPATH": os.pathsep.join(folders)}
+        subprocess.run(arguments, env=variables, cwd=tmp_path, check=True, capture_output=True, timeout=240)
         new = set((tmp_path / "store").glob("*/*/manifest.json")) - before
         summary = json.loads((folder / "summary.json").read_text())
         return sorted({path.parents[1].name for path in new}), summary

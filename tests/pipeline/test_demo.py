@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.conftest import compose_config
-from tests.conftest import run_config as run
+from tests.composing import compose_config
+from tests.composing import run_config as run
 
 
 @pytest.mark.slow

@@ -19,23 +19,17 @@ from oneshot_fl.pipeline import arithmetic, received
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from tests.conftest import TINY, clients_of, compose_config
-from tests.conftest import run_config as run
+from tests.composing import TINY, clients_of, compose_config
+from tests.composing import run_config as run
 from tests.contract.choices import OURS as METHODS
 
 MEASURED = {"seconds", "peak_memory_bytes"}
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """One for all runs of this module: clients that are alike are trained once."""
-    return tmp_path_factory.mktemp("store")
-
-
 @pytest.fixture
-def tiny(store):
+def tiny(shared_store):
     """A function from overrides to a tiny configuration on the digits."""
-    return lambda *overrides: compose_config(*TINY, f"store={store}", *overrides)
+    return lambda *overrides: compose_config(*TINY, f"store={shared_store}", *overrides)
 
 
 def comparable(summary: dict) -> dict:
@@ -68,10 +62,12 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]
     assert min(seconds) > 0
     assert sum(seconds) == summary["seconds"]["clients"]
+    assert all((client["kind"] == "cvae") is (client["accuracy"] is None) for client in summary["clients"])
     voices = [client["accuracy"] for client in summary["clients"] if client["kind"] == "classifier"]
     own = [summary["ensemble"]["accuracy"]] if voices else []
     accuracies = [*voices, *own, *summary["ensemble"]["rows"].values(), summary["server"]["accuracy_last"]]
     assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert summary["server"]["model"] == "cnn2"
     assert all(client["macs"] > 1000 for client in summary["clients"])
     assert summary["server"]["accuracy_best"] >= summary["server"]["accuracy_last"]
     assert len(summary["rounds"]) == (3 if loops else 0)
@@ -318,13 +314,17 @@ DIVERGED = {
 
 
 @pytest.mark.parametrize("who", DIVERGED)
-def test_what_diverged_is_one_line_that_names_it_and_its_learning_rate_and_is_not_stored(tiny, store, tmp_path, who):
+def test_what_diverged_is_one_line_that_names_it_and_its_learning_rate_and_is_not_stored(
+    tiny, shared_store, tmp_path, who
+):
     choices, key, line, phase = DIVERGED[who]
     for attempt in ("first", "again"):
         with pytest.raises(OneshotError, match=line) as caught:
             run(tiny(*choices, f"{key}=1000"), tmp_path / attempt)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / attempt / "summary.json").exists()
-    stored = [json.loads(path.read_text())["inputs"] for path in store.glob(f"{phase}/*/manifest.json")]
-    assert not [inputs for inputs in stored if '"lr": 1000' in json.dumps(inputs)]
     assert run(tiny(*choices, f"{key}=0.01"), tmp_path / "sane")["seconds"]["run"] > 0
+    finished = [path for path in shared_store.glob(f"{phase}/*/manifest.json") if not path.parent.suffix]
+    stored = [json.loads(path.read_text())["inputs"] for path in finished]
+    assert stored
+    assert not [inputs for inputs in stored if '"lr": 1000' in json.dumps(inputs)]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import run_config
+from tests.composing import run_config
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,7 +7,7 @@ import torch
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
-from tests.conftest import TINY
+from tests.composing import TINY
 
 
 def test_run_load_and_results_fit_each_other(tmp_path):

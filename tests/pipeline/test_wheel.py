@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY
+from tests.composing import TINY
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.pipeline import arithmetic, received
-from tests.conftest import CPU, SMALL, decoder_of
+from tests.parts import CPU, SMALL, decoder_of
 
 
 @pytest.mark.parametrize(

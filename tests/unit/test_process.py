@@ -72,25 +72,6 @@ def begun():
 with stoppable():
     {body}
 """
-FIT = """
-    import torch
-    from lightning.pytorch import LightningModule, Trainer
-    class Endless(LightningModule):
-        automatic_optimization = False
-        def configure_optimizers(self):
-            return torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
-        def training_step(self, batch, batch_idx):
-            begun()
-            for _ in range(6000):
-                time.sleep(0.01)
-    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
-                      enable_progress_bar=False, enable_model_summary=False)
-    try:
-        trainer.fit(Endless(), train_dataloaders=range(1))
-    finally:
-        print("cleaned up")
-    print("went on")
-"""
 SLEEP = """
     try:
         begun()
@@ -139,7 +120,7 @@ IMPORTING = """
 """
 
 
-def _started(body: str) -> subprocess.Popen[str]:
+def started(body: str) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", WITHIN.format(body=body.lstrip())], **pipes)
     assert process.stdout is not None
@@ -148,9 +129,9 @@ def _started(body: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("body", [FIT, SLEEP, SWALLOWED, TURNED_INTO_ANOTHER, SLOW_CLEANING, IMPORTING])
+@pytest.mark.parametrize("body", [SLEEP, SWALLOWED, TURNED_INTO_ANOTHER, SLOW_CLEANING, IMPORTING])
 def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number, code):
-    process = _started(body)
+    process = started(body)
     process.send_signal(number)
     process.send_signal(number)  # as when a terminal and a wrapper both pass it on
     out, err = process.communicate(timeout=50)
@@ -160,7 +141,7 @@ def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number,
 
 
 def test_a_signal_after_a_while_ends_what_does_not_clean_up():
-    process = _started(SLOW_CLEANING.replace("2.5", "60").replace("    begun()", "    process.PATIENCE = 0; begun()"))
+    process = started(SLOW_CLEANING.replace("2.5", "60").replace("    begun()", "    process.PATIENCE = 0; begun()"))
     process.send_signal(signal.SIGTERM)
     time.sleep(1)
     process.send_signal(signal.SIGTERM)

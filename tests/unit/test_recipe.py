@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oneshot_fl.recipe import Recipe, described, digest_of, targets
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 
 class _Scaled:

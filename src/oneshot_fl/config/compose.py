@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,7 @@ def search_path() -> list[str]:
 
 def changed(cfg: DictConfig) -> dict[str, Any]:
     """The method's dotted keys whose values differ from what its choice alone gives, with their values (None: gone)."""
-    ours, published = (OmegaConf.to_container(node) for node in (cfg.method, _published_method(cfg)))
-    return dict(_differences(ours, published))
+    return dict(_differences(unresolved(cfg.method), _published_method(cfg)))
 
 
 def overrides() -> list[str]:
@@ -141,12 +141,19 @@ def composed(*wanted: str) -> Any:
         return compose("config", overrides=list(wanted))
 
 
-def _published_method(cfg: DictConfig) -> Any:
+def _published_method(cfg: DictConfig) -> dict[str, Any]:
     """The method as its choice alone gives it; a job knows the choice, elsewhere it is the name."""
     from hydra.core.hydra_config import HydraConfig
 
     name = HydraConfig.get().runtime.choices["method"] if HydraConfig.initialized() else cfg.method.name
-    return composed(f"method={name}").method
+    files = [path for folder in search_path() for path in sorted((Path(folder) / "method").rglob("*.yaml"))]
+    return _method_alone(name, tuple((str(path), path.stat().st_mtime_ns) for path in files))
+
+
+@cache  # the jobs of a sweep ask again
+def _method_alone(name: str, files: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """The settings that `method=NAME` has as long as the group's `files` stay as they are; not to be changed."""
+    return unresolved(composed(f"method={name}").method)
 
 
 def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.tracking.loggers import CsvLogger
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 def _bound(*overrides: str) -> Experiment:

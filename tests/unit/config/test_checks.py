@@ -9,7 +9,7 @@ from oneshot_fl.config.clients import client_models, client_nodes, kinds, server
 from oneshot_fl.config.compose import architecture
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 def _complaint(*overrides: str) -> str:

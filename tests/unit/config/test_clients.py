@@ -4,7 +4,7 @@ import pytest
 
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, nodes_of, server_models, server_name
 from oneshot_fl.errors import OneshotError
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 def _names(nodes) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 def _record(*overrides: str) -> dict:

@@ -14,7 +14,8 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.global_model import Distilled, StudentPlan, distill
 from oneshot_fl.recipe import Recipe
-from tests.conftest import SMALL, compose_config
+from tests.composing import compose_config
+from tests.parts import SMALL
 
 SETTINGS = Distillation(rounds=3, batch_size=8, bank="loop", clients_at_once=16, images=8, seed=11)
 

@@ -11,7 +11,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.methods.co_boosting import BoostedWeights, HardCrossEntropy, Perturbation
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import server_of, votes_of
+from tests.parts import server_of, votes_of
 
 LOG3 = math.log(3.0)
 

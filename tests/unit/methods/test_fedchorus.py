@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, evidence
 from oneshot_fl.parts.pools import Entry, Pool
-from tests.conftest import server_of, votes_of
+from tests.parts import server_of, votes_of
 
 LOG3 = math.log(3.0)
 P = torch.tensor([[[LOG3, 0.0], [LOG3, 0.0]], [[0.0, LOG3], [0.0, LOG3]]])

@@ -13,7 +13,8 @@ from oneshot_fl.models.cvae import fedcvae, mlp
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, compose_config, server_of
+from tests.composing import compose_config
+from tests.parts import SMALL, server_of
 
 COUNTS = torch.tensor([[9, 1, 0], [0, 1, 1]])
 

@@ -22,7 +22,7 @@ from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, recipe_of, server_of
+from tests.parts import SMALL, recipe_of, server_of
 from tests.unit.methods.literal import SETTINGS, by_the_loop, student_of
 
 PLAIN, LENET = recipe_of(cnn2, norm=False), recipe_of(lenet5)

@@ -15,7 +15,7 @@ from oneshot_fl.methods.fedhydra import (
     normalised_rows,
 )
 from oneshot_fl.parts.uploads import Server
-from tests.conftest import server_of, votes_of
+from tests.parts import server_of, votes_of
 
 # Two classes, two clients. Rows are classes j, columns clients k.
 U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])

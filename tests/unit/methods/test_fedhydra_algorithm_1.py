@@ -13,7 +13,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, recipe_of, server_of
+from tests.parts import SMALL, recipe_of, server_of
 from tests.unit.methods.literal import SETTINGS, by_the_loop, student_of
 
 CNN2 = recipe_of(cnn2, norm=True)

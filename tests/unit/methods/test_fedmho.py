@@ -17,7 +17,7 @@ from oneshot_fl.parts.inits import AverageWhereAlike
 from oneshot_fl.parts.uploads import DecoderUpload, Server
 from oneshot_fl.parts.view import View
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, recipe_of, server_of
+from tests.parts import SMALL, recipe_of, server_of
 from tests.unit.methods.literal import SETTINGS, by_the_loop, student_of
 
 PLAIN, LENET = recipe_of(cnn2, norm=False), recipe_of(lenet5)

@@ -9,7 +9,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.ot import OptimalTransport, aligned_state, require_chain, unit_assignment
 from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5
 from oneshot_fl.models.zoo import resnet
-from tests.conftest import server_of
+from tests.parts import server_of
 
 SPEC = DataSpec(1, 28, 5, (0.5,), (0.5,))
 BUILDERS = [lambda: cnn2(SPEC, norm=True), lambda: cnn3(SPEC, norm=False), lambda: lenet5(SPEC)]

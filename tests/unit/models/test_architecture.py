@@ -6,7 +6,7 @@ from torch import nn
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
-from tests.conftest import SMALL
+from tests.parts import SMALL
 
 
 def _linear(*, spec) -> nn.Module:

@@ -8,7 +8,7 @@ from oneshot_fl.config.compose import build
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.generators import ConvGenerator, Pixels, UpsampledConv2d
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 @pytest.mark.parametrize(("channels", "size", "expected"), [(3, 32, 2_328_899), (1, 32, 2_327_745), (1, 28, 1_834_305)])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oneshot_fl.models.optimizers import fused
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 FACTORIES = [
     (partial(torch.optim.SGD, lr=0.1), True),

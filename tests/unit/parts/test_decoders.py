@@ -7,7 +7,7 @@ from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import server_of
+from tests.parts import server_of
 
 COUNTS = torch.tensor([[3, 1, 0], [1, 1, 0]])  # two decoders, three classes; 4 and 2 samples
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher, ProbabilityAverage, SizeWeighted, label_free
 from oneshot_fl.parts.uploads import Server
-from tests.conftest import server_of, votes_of
+from tests.parts import server_of, votes_of
 
 P = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, 0.0]]])  # two clients, one image: [3/4, 1/4] and [1/2, 1/2]
 VOTES = votes_of(P, torch.tensor([0]))

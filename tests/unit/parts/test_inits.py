@@ -3,7 +3,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.parts.inits import Average, AverageWhereAlike, Fresh
-from tests.conftest import server_of
+from tests.parts import server_of
 
 
 def _net(weight: float, mean: float, batches: int) -> nn.Module:

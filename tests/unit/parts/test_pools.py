@@ -3,7 +3,7 @@ import torch
 
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import server_of
+from tests.parts import server_of
 
 
 def _entry(value: float, count: int = 4) -> Entry:

@@ -6,7 +6,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, server_of
+from tests.parts import SMALL, server_of
 
 COLOUR = DataSpec(3, 17, 10, (0.5,) * 3, (0.5,) * 3)
 

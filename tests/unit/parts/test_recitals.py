@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from oneshot_fl.parts.recitals import RecitalSource, shown_label_shares
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import SMALL, server_of
+from tests.parts import SMALL, server_of
 
 
 def test_the_source_hands_over_every_recital_as_models_see_it():

@@ -15,7 +15,7 @@ from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, Objective, WarmUpRecipe
 from oneshot_fl.parts.sources import ProxySource
 from oneshot_fl.parts.terms import CrossEntropy, Distillation, LabelCrossEntropy
-from tests.conftest import recipe_of, server_of
+from tests.parts import recipe_of, server_of
 
 LOG3 = math.log(3.0)
 KL_AT_1 = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)

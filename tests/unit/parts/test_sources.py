@@ -7,7 +7,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import server_of
+from tests.parts import server_of
 
 
 def _source(**options) -> GeneratorSource:

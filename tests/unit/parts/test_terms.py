@@ -18,7 +18,7 @@ from oneshot_fl.parts.terms import (
     kl_divergence,
 )
 from oneshot_fl.parts.view import View
-from tests.conftest import server_of
+from tests.parts import server_of
 
 LOG3 = math.log(3.0)
 

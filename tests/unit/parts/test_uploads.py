@@ -6,7 +6,7 @@ from torch import nn
 
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
-from tests.conftest import SMALL, decoder_of
+from tests.parts import SMALL, decoder_of
 
 BY = {"_target_": "some.attack", "strength": 3}
 

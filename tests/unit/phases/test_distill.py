@@ -5,7 +5,7 @@ import torch
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.phases.distill import frozen, joined
-from tests.conftest import SMALL
+from tests.parts import SMALL
 
 
 def test_frozen_blocks_gradients_and_running_statistics_and_then_lets_go():

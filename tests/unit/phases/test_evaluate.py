@@ -6,7 +6,7 @@ from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LogitAverage, SizeWeighted
 from oneshot_fl.phases.evaluate import evaluate
 from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
-from tests.conftest import recipe_of, server_of
+from tests.parts import recipe_of, server_of
 
 
 def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):

@@ -14,7 +14,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.fidelity import FidelityReference, distances, features, gaussian_noise, measure, two_draws
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 CROSS = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]).double()
 """Mean 0; covariance diag(2/3, 8/3), sums of squares over n - 1 = 3."""

@@ -25,8 +25,8 @@ from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
-from tests.conftest import SMALL as SPEC
-from tests.conftest import recipe_of, server_of
+from tests.parts import SMALL as SPEC
+from tests.parts import recipe_of, server_of
 
 SETTINGS = Distillation(rounds=4, batch_size=8, bank="auto", clients_at_once=16, images=12, seed=5)
 STUDENT = StudentPlan((Architecture(recipe_of(cnn2, norm=True)),), clients_seed=7)

@@ -6,7 +6,7 @@ import torch
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.prepare import RunData, prepare
-from tests.conftest import compose_config
+from tests.composing import compose_config
 
 
 def _prepared(*overrides: str) -> RunData:

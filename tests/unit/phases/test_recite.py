@@ -16,7 +16,7 @@ from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntrop
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.recite import Recitals, Recitation, recite
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import recipe_of, uploads_of
+from tests.parts import recipe_of, uploads_of
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 TERMS = {

@@ -14,7 +14,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.stratify import Stratification, stratify
 from oneshot_fl.seeds import torch_generator
-from tests.conftest import recipe_of, uploads_of
+from tests.parts import recipe_of, uploads_of
 
 SPEC = DataSpec(1, 8, 4, (0.5,), (0.5,))
 ADAM = recipe_of(torch.optim.Adam, lr=0.001, betas=(0.5, 0.999))

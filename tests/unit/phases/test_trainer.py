@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 
 from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here, trainer_of
-from tests.conftest import CPU
+from tests.parts import CPU
 
 
 class OneConvolution(LightningModule):

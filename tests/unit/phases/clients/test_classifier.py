@@ -10,7 +10,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.phases.clients.classifier import Classifier, ClientModule, SharpnessAwareModule
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.trainer import trainer_of
-from tests.conftest import CPU, recipe_of
+from tests.parts import CPU, recipe_of
 
 
 def _training(**options):

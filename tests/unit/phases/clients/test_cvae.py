@@ -7,7 +7,7 @@ from oneshot_fl.models.cvae import mlp
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, train_clients
 from oneshot_fl.phases.clients.training import Training
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 
 def test_a_vae_learns_and_its_client_uploads_decoder_and_label_counts(data, context):

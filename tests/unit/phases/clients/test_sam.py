@@ -13,7 +13,7 @@ from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.sam import running_statistics_kept
 from oneshot_fl.phases.clients.train import ClientPlan, train_clients
 from oneshot_fl.phases.clients.training import Training
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 LN3 = log(3)
 

@@ -17,7 +17,7 @@ from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, train_clients
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.tracking.progress import Progress
-from tests.conftest import recipe_of
+from tests.parts import recipe_of
 
 OPTIONS = {"cnn2": {"norm": True}, "resnet": {"depth": 18}}
 

@@ -1,0 +1,71 @@
+"""A model out of the folder of a run: the architecture from its configuration, the weights from its file."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import save_file
+from torch import nn
+
+from oneshot_fl.config.saved import saved_model
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.classifiers import cnn2, lenet5
+from oneshot_fl.models.per_architecture import together
+from tests.composing import compose_config
+from tests.parts import SMALL
+
+
+def _saved(folder: Path, model: nn.Module, *overrides: str) -> Path:
+    """What of a finished run's folder a model is made of."""
+    (folder / "summary.json").write_text(json.dumps({"data_spec": asdict(SMALL)}))
+    OmegaConf.save(compose_config(*overrides), folder / "config.yaml")
+    save_file(model.state_dict(), folder / "server.safetensors")
+    return folder
+
+
+def test_it_answers_as_the_one_that_was_saved_and_is_in_evaluation_mode(tmp_path):
+    own = cnn2(SMALL, norm=True).eval()
+    model = saved_model(_saved(tmp_path, own))
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.equal(model(x), own(x))
+    assert not any(module.training for module in model.modules())
+
+
+def test_the_servers_architecture_is_the_one_that_was_chosen(tmp_path):
+    own = lenet5(SMALL).eval()
+    model = saved_model(_saved(tmp_path, own, "server_model=lenet5"))
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.equal(model(x), own(x))
+
+
+def test_a_model_of_each_architecture_is_restored_as_one_that_votes(tmp_path):
+    own = together([cnn2(SMALL, norm=True), lenet5(SMALL)]).eval()
+    model = saved_model(_saved(tmp_path, own, "method=fedavg", "model=mixed", "model.names=[cnn2,lenet5]"))
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.equal(model(x), own(x))
+
+
+@pytest.mark.parametrize("missing", ["summary.json", "config.yaml", "server.safetensors"])
+def test_a_folder_without_one_of_the_files_is_no_finished_run(tmp_path, missing):
+    (_saved(tmp_path, lenet5(SMALL), "server_model=lenet5") / missing).unlink()
+    with pytest.raises(OneshotError, match=rf"holds no finished run .*{missing}"):
+        saved_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("summary.json", "{"), ("summary.json", "{}"), ("server.safetensors", "no tensors")]
+)
+def test_a_broken_file_is_no_finished_run(tmp_path, file, content):
+    (_saved(tmp_path, lenet5(SMALL), "server_model=lenet5") / file).write_text(content)
+    with pytest.raises(OneshotError, match="holds no finished run") as caught:
+        saved_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path):
+    _saved(tmp_path, lenet5(SMALL), "server_model=cnn2")
+    with pytest.raises(OneshotError, match=r"server\.safetensors"):
+        saved_model(tmp_path)
