@@ -71,6 +71,7 @@ def draw(folder: Path, result: RunResult, progress: Progress) -> dict[str, Path]
         history=server.history,
         ensembles=result.accuracies.ensembles,
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
+        recitals=result.recitals.of_clients if result.recitals else (),
         note=progress.note,
     )
 

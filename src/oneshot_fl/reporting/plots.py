@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
+from oneshot_fl.parts.uploads import Recital
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +32,7 @@ def draw_all(
     history: list[dict[str, Any]],
     ensembles: dict[str, float],
     synthetic: tuple[Tensor, Tensor] | None,
+    recitals: tuple[Recital, ...],
     note: Callable[[str], None],
 ) -> dict[str, Path]:
     """Draw what a run has, as PNG files in `folder`; by then the results are there, so no figure ever fails a run.
@@ -40,6 +43,7 @@ def draw_all(
         history: the server's rounds, each with `round` and `accuracy`; empty where there were none.
         ensembles: test accuracies by name.
         synthetic: images, uint8 `[n, C, H, W]`, and their labels.
+        recitals: of every client, where a part of the method needed them.
         note: is called with one line about a figure that could not be drawn.
     """
     figures: dict[str, Callable[[], Figure]] = {"partition": partial(partition_bubbles, counts, class_names)}
@@ -49,6 +53,8 @@ def draw_all(
         figures["accuracy"] = partial(accuracy_curve, history, ensembles)
     if synthetic:
         figures["synthetic"] = partial(image_grid, *synthetic, class_names)
+    if recitals:
+        figures["recitals"] = partial(recital_grid, recitals)
     paths = {name: _drawn(make, folder / f"{name}.png", note) for name, make in figures.items()}
     return {name: path for name, path in paths.items() if path is not None}
 
@@ -126,6 +132,14 @@ def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
     return figure
+
+
+def recital_grid(recitals: tuple[Recital, ...], *, columns: int = 20) -> "Figure":
+    """One row per client: what its model recites, from its first class to its last."""
+    ordered = [recital.images[recital.labels.argsort(stable=True)] for recital in recitals]
+    clients = torch.arange(len(ordered)).repeat_interleave(torch.tensor([len(images) for images in ordered]))
+    names = tuple(f"client {k}" for k in range(len(ordered)))
+    return image_grid(torch.cat(ordered), clients, names, columns=columns)
 
 
 def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 10) -> "Figure":

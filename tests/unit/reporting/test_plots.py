@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.reporting.plots import (
     accuracy_curve,
     draw_all,
@@ -10,6 +11,7 @@ from oneshot_fl.reporting.plots import (
     literal,
     new_figure,
     partition_bubbles,
+    recital_grid,
     save,
 )
 
@@ -73,15 +75,27 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
         history=[{"round": 1, "accuracy": 0.5}],
         ensembles=dict.fromkeys(FORMULAS, 0.5),
         synthetic=(images, torch.arange(len(FORMULAS))),
+        recitals=(Recital(images, torch.arange(len(FORMULAS)), "key"),),
         note=pytest.fail,
     )
-    assert sorted(drawn) == ["accuracy", "guidance", "partition", "synthetic"]
+    assert sorted(drawn) == ["accuracy", "guidance", "partition", "recitals", "synthetic"]
     assert all(path.stat().st_size > 1000 for path in drawn.values())
 
 
 def test_a_run_without_rounds_has_its_partition_only(tmp_path):
-    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None, "note": pytest.fail}
-    assert list(draw_all(tmp_path, counts=np.ones((2, 2)), class_names=("a", "b"), **nothing)) == ["partition"]
+    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None}
+    assert list(
+        draw_all(tmp_path, counts=np.ones((2, 2)), class_names=("a", "b"), recitals=(), note=pytest.fail, **nothing)
+    ) == ["partition"]
+
+
+def test_a_client_recites_in_one_row_from_its_first_class_to_its_last():
+    images = torch.tensor([30, 10, 20], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 2, 2)
+    recitals = (Recital(images, torch.tensor([2, 0, 1]), "key"), Recital(images[:1], torch.tensor([5]), "key"))
+    (axes,) = recital_grid(recitals, columns=3).axes
+    (picture,) = axes.get_images()
+    assert np.round(255 * picture.get_array()[0, [0, 3, 6], 0]).tolist() == [10, 20, 30]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["client 0", "client 1"]
 
 
 def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_path):
@@ -95,6 +109,7 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_p
         history=[],
         ensembles={},
         synthetic=None,
+        recitals=(),
         note=notes.append,
     )
     assert list(drawn) == ["guidance"]
