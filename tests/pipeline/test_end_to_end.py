@@ -56,7 +56,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "macs", "seconds"}
+    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "label_counts", "macs", "seconds"}
     assert all(set(client) == keys for client in summary["clients"])
     seconds = [client["seconds"] for client in summary["clients"]]
     assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]

@@ -84,3 +84,10 @@ def test_pixels_are_images_that_start_as_noise_and_can_be_stepped(spec):
     images.sum().backward()
     torch.optim.SGD(pixels.parameters(), lr=1.0).step()
     torch.testing.assert_close(pixels(torch.empty(50, 0)), before - 1)
+
+
+def test_bounded_pixels_stay_between_black_and_white(spec):
+    pixels = Pixels(spec, count=2, bounded=True)
+    with torch.no_grad():
+        pixels.images.copy_(torch.tensor([-100.0, 100.0]).view(2, 1, 1, 1).expand_as(pixels.images))
+    assert pixels(pixels.sample_noise(2, torch.Generator())).flatten(1).mean(dim=1).tolist() == [-1.0, 1.0]

@@ -5,7 +5,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
-from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher, ProbabilityAverage, SizeWeighted, label_free
+from oneshot_fl.parts.ensembles import (
+    EntropyWeighted,
+    LogitAverage,
+    NoTeacher,
+    ProbabilityAverage,
+    SizeWeighted,
+    label_free,
+)
 from oneshot_fl.parts.uploads import Server
 from tests.parts import server_of, votes_of
 
@@ -29,6 +36,18 @@ def test_size_weighted():
 def test_probability_average_gives_log_probabilities():
     expected = torch.tensor([[math.log(0.625), math.log(0.375)]])
     assert_close(ProbabilityAverage(_server(1, 3))(VOTES), expected)
+
+
+def test_a_confident_client_weighs_more_however_large_its_logits():
+    sure = torch.tensor([[[1e6, 0.0]], [[0.0, 0.0]]])  # entropies 0 and ln 2
+    weight = 1 / (1 + 2**-3)
+    expected = torch.tensor([[weight + (1 - weight) / 2, (1 - weight) / 2]])
+    assert_close(EntropyWeighted(_server(1, 3), sharpness=3.0)(votes_of(sure)).exp(), expected)
+
+
+def test_without_sharpness_confidence_does_not_count():
+    ensemble, average = EntropyWeighted(_server(1, 3), sharpness=0.0), ProbabilityAverage(_server(1, 3))
+    assert_close(ensemble(VOTES), average(VOTES))
 
 
 def test_label_free_keeps_the_ranking_of_ensembles_that_do_not_look_at_the_label():

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import torch
 from torch import nn
 
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
-from tests.parts import SMALL, decoder_of
+from tests.parts import SMALL, decoder_of, server_of
 
 BY = {"_target_": "some.attack", "strength": 3}
 
@@ -78,3 +79,24 @@ def test_a_step_that_drops_uploads_leaves_the_keys_of_those_that_stay():
 def test_a_step_that_leaves_all_as_they_are_leaves_the_key():
     uploads = _uploads()
     assert uploads.through(lambda given: given, BY).key == uploads.key
+
+
+def test_label_counts_are_there_only_if_every_client_sent_its_own():
+    counts = torch.tensor([[1, 2, 0], [0, 0, 4]])
+    server = server_of([nn.Identity(), nn.Identity()], label_counts=counts)
+    assert torch.equal(server.uploads.label_counts, counts)
+    silent = replace(server.uploads.classifiers[0], label_counts=None)
+    assert replace(server.uploads, classifiers=(silent, server.uploads.classifiers[1])).label_counts is None
+    assert server_of().uploads.label_counts is None
+
+
+def test_a_server_knows_what_it_lacks_of_what_is_made_on_demand():
+    needs = frozenset({"classifiers", "guidance", "recitals", "label_counts"})
+    assert server_of([nn.Identity()]).lacks(needs) == {"guidance", "recitals", "label_counts"}
+    whole = server_of(
+        [nn.Identity()],
+        guidance=torch.ones(3, 1),
+        recitals=[torch.zeros(1, 1, 8, 8, dtype=torch.uint8)],
+        label_counts=torch.ones(1, 3),
+    )
+    assert whole.lacks(needs) == frozenset()
