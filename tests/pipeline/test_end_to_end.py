@@ -56,7 +56,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "label_counts", "macs", "seconds"}
+    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "macs", "seconds"}
     assert all(set(client) == keys for client in summary["clients"])
     seconds = [client["seconds"] for client in summary["clients"]]
     assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]
@@ -73,6 +73,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert len(summary["rounds"]) == (3 if loops else 0)
     if summary["rounds"]:
         assert summary["rounds"][-1]["accuracy"] == summary["server"]["accuracy_last"]
+    assert summary["uploads"] == {"label_counts": method == "fedchorus"}
     assert ("stratified" in summary["ensemble"]["rows"]) is (method == "fedhydra")
     assert ("boosted" in summary["ensemble"]["rows"]) is (method == "co_boosting")
     assert all(seconds >= 0 for seconds in summary["seconds"].values())

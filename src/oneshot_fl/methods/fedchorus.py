@@ -28,7 +28,7 @@ Why evidence: a client that never saw a class is as sure of itself there as else
 Its logits are products of features and weights, and they grow with the length of the features whatever these show; the
 share that points along the weights of the best class is larger for what the client was trained on.
 
-Upload: the model, and the label counts where `recite.labels=counts` (declared: `clients[k].label_counts` in the
+Upload: the model, and the label counts where `recite.labels=counts` (declared: `uploads.label_counts` in the
 summary); with `recite.labels=estimated` the model alone. No image, and nothing of the test set, is used. A client
 without batch normalisation recites by Eqs. 2 and 4 alone; a network whose last layer is not linear has no phi_k
 (`method/ensemble=entropy` needs none).

@@ -56,6 +56,7 @@ def summarise(
         "data_sha256": data.fingerprint,
         "data_spec": {**described(data.data.spec), "class_names": list(data.data.class_names)},
         "proxy": _proxy(experiment, data),
+        "uploads": {"label_counts": "label_counts" in experiment.needs},
         "clients": _clients(result),
         "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
         "server": {
@@ -102,7 +103,6 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.upload.model),
-            "label_counts": client.upload.label_counts is not None,
             "macs": client.macs,
             "seconds": client.seconds,
         }
