@@ -1,6 +1,5 @@
 """What a round of the loop is made of."""
 
-
 import torch
 
 from oneshot_fl.models.classifiers import cnn2
