@@ -15,7 +15,7 @@ from oneshot_fl.reporting.tables.runs import Run
 
 ORDER = (
     *("fedavg", "ot", "feddf", "dense", "dense_co_boosting", "f_dafl", "f_adi", "co_boosting", "co_boosting_pp"),
-    *("fedhydra", "fedcvae_ens", "fedcvae_fedmho", "fedcvae_kd", "fedmho", "fedmho_md", "fedmho_sd"),
+    *("intactofl", "fedhydra", "fedcvae_ens", "fedcvae_fedmho", "fedcvae_kd", "fedmho", "fedmho_md", "fedmho_sd"),
 )
 """Rows in the order of the papers' tables; others follow as they come."""
 
