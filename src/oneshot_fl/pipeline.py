@@ -166,12 +166,12 @@ def _recitals(experiment: Experiment, data: Dataset, uploads: Uploads, context: 
 
 def _note_idle_terms(experiment: Experiment, uploads: Uploads, context: Context) -> None:
     """What a user should know although it is no mistake."""
-    terms = experiment.method.objective
-    idle = [name for name, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
+    terms = {f"method.objective.{name}": term for name, term in experiment.method.objective.items()}
+    if "recitals" in experiment.method.needs:
+        terms |= {f"recite.objective.{name}": term for name, term in experiment.recitation.objective.items()}
+    idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
-        context.progress.note(
-            f"no client has batch normalisation, so method.objective.{idle[0]} is 0 (model=cnn2, cnn3 have it)"
-        )
+        context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")
 
 
 def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:

@@ -102,6 +102,12 @@ class Pool:
             index = batch.to(y.device)
             yield Entry(self.unpack(x[index]), y[index], answers[index], trust[index])
 
+    def before_newest(self) -> "Pool":
+        """The pool as it was before its newest batch entered."""
+        other = copy(self)
+        other.entries = deque(list(self.entries)[:-1])
+        return other
+
     def with_answers(self, answer: Callable[[Tensor], Tensor], batch_size: int) -> "Pool":
         """A pool of the same images that keeps `answer(images)` `[n, ...]` instead, asked for batch by batch."""
         other = copy(self)

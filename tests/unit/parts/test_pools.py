@@ -29,6 +29,16 @@ def test_a_growing_pool_replays_everything_and_keeps_rows_together():
         assert torch.equal(trust.long(), y)
 
 
+def test_a_pool_before_its_newest_batch_is_another_pool():
+    pool = Pool(server_of(), rounds=None)
+    assert pool.before_newest().size == 0
+    for value in (1.0, 2.0):
+        pool.add(_entry(value))
+    (batch,) = pool.before_newest().batches(8, torch_generator(0))
+    assert set(batch.y.tolist()) == {1}
+    assert pool.size == 8
+
+
 def test_a_bounded_pool_forgets_the_oldest_round():
     pool = Pool(server_of(), rounds=1)
     pool.add(_entry(1.0))
