@@ -51,6 +51,7 @@ def server_of(
     proxy: torch.Tensor | None = None,
     recitals: Sequence[torch.Tensor] = (),
     label_counts: torch.Tensor | None = None,
+    student: nn.Module | None = None,
 ) -> Server:
     """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`.
 
@@ -63,7 +64,7 @@ def server_of(
     made = tuple(
         Recital(each, torch.arange(len(each)) % spec.classes, f"recital {k}") for k, each in enumerate(recitals)
     )
-    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy), made or None)
+    return Server(spec, uploads, guidance, None if proxy is None else Proxy(lambda: proxy), made or None, student)
 
 
 def votes_of(P: torch.Tensor, y: torch.Tensor | None = None, features: Sequence[torch.Tensor] = ()) -> Votes:

@@ -130,7 +130,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         context=context,
     )
     rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
-    ensembles = tested_ensembles(rows, own, server, distilled.ensemble)
+    ensembles = tested_ensembles(rows, own, replace(server, student=distilled.model), distilled.ensemble)
     accuracies = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
     return RunResult(given.data, given.partition, clients, guidance, recitals, distilled, accuracies)
 

@@ -34,7 +34,7 @@ MIXES = (
     *("fedhydra", "co_boosting", "fedmho", "torchvision", "vgg9"),
 )
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
-NEEDS_OF_A_SERVER = {"classifiers", "decoders", "guidance", "proxy", "recitals", "label_counts"}
+NEEDS_OF_A_SERVER = {"classifiers", "decoders", "guidance", "proxy", "recitals", "label_counts", "student"}
 NEEDS_OF_A_RUN = {"clients_start", "same_architecture", "chain", "own_decoder", "features"}
 NEEDS_OF_A_VIEW = {"statistics", "features", "start"}
 SPECS = [
@@ -46,7 +46,7 @@ SPECS = [
 
 
 def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
-    """Exactly what a part declares: two clients of a kind, a guidance matrix, proxy images, recitals, label counts."""
+    """Exactly what a part declares: two clients of a kind, a guidance matrix, proxy images, recitals and so on."""
     models = [cnn2(spec, norm=True) for _ in range(2 if "classifiers" in needs else 0)]
     vaes = [mlp(spec, latent=2, hidden=8) for _ in range(2 if "decoders" in needs else 0)]
     shape = (20, spec.channels, spec.size, spec.size)
@@ -59,6 +59,7 @@ def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
         proxy=torch.randint(256, shape, dtype=torch.uint8) if "proxy" in needs else None,
         recitals=[torch.randint(256, shape, dtype=torch.uint8) for _ in models if "recitals" in needs],
         label_counts=torch.randint(1, 9, (2, spec.classes)) if "label_counts" in needs else None,
+        student=cnn2(spec, norm=True).eval() if "student" in needs else None,
     )
 
 
@@ -171,7 +172,7 @@ def test_an_evaluation_builds_its_ensembles_and_measures_images_only_where_it_sa
     cfg = compose_config(f"evaluate={name}")
     experiment = experiment_of(cfg)
     rows, fidelity_reference = experiment.evaluation.ensembles, experiment.evaluation.fidelity
-    assert set(rows) == {"uniform", "size_weighted", "probability", "entropy", "stratified"}
+    assert set(rows) == {"uniform", "size_weighted", "probability", "entropy", "stratified", "self_gated"}
     for needs in (("classifiers", "guidance"), ("classifiers",), ()):
         server = server_with(*needs)
         possible = {name for name, row in rows.items() if row.needs <= set(needs)}

@@ -18,6 +18,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 10: student: KL(teacher, student) | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 11: + 0.5 CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
+| Eq. 12: self-gated weights, tested where there are label counts | `SelfGated` | `evaluate.ensembles` |
 | the student begins as the size-weighted average where architectures agree | `parts.inits` | `method/init` |
 | T_g passes over the pool, Adam 2e-3, one cycle | `phases.schedule` | `method.student_schedule` |
 
@@ -44,6 +45,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
@@ -110,6 +112,34 @@ class EvidenceWeighted(Fixed):
     def _weigh(self, P: Tensor, found: Tensor) -> Tensor:
         usual = (found - self.mean.unsqueeze(1)) / self.deviation.unsqueeze(1)
         return weighted_probability(P, self.sharpness * usual - self.doubt * entropy(P))
+
+
+class SelfGated(Fixed):
+    """The clients' probabilities, weighted by their confidence and by whom the global model sends an image to (Eq. 12).
+
+    Only tested, never a teacher: what came of teaching with it is in docs/results/fedchorus.md.
+
+    Args:
+        server: with label counts n_k and the global model s.
+        doubt: of the weights w_k ~ exp(-doubt H(p_k)) sum_y s_y n_k(y) / sum_j n_j(y).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts", "student"})
+    shares: Tensor
+
+    def __init__(self, server: Server, *, doubt: NotNegative) -> None:
+        super().__init__(server)
+        if server.student is None or server.uploads.label_counts is None:
+            raise ValueError("the global model and label counts are declared as needs and have to be there")
+        counts = server.uploads.label_counts
+        self.student, self.doubt = server.student, doubt
+        self.register_buffer("shares", counts / counts.sum(dim=0).clamp_min(1))
+
+    def forward(self, votes: Votes) -> Tensor:
+        """Log-probabilities `[b, c]`; the label is not used."""
+        sent = at_least_float32(self.student(votes.x)).softmax(dim=1) @ self.shares.T
+        smallest = torch.finfo(sent.dtype).tiny
+        return weighted_probability(votes.P, sent.T.clamp_min(smallest).log() - self.doubt * entropy(votes.P))
 
 
 def evidence(votes: Votes, power: float) -> Tensor:

@@ -105,7 +105,7 @@ class Server:
     """What the server has when a method's parts are made; a part declares in `needs` what it takes besides `spec`.
 
     `classifiers`, `decoders`: at least one upload of that kind; `label_counts`: with the classifiers. `guidance`,
-    `proxy`, `recitals`: see below.
+    `proxy`, `recitals`, `student`: see below.
     """
 
     spec: DataSpec
@@ -116,8 +116,15 @@ class Server:
     """The server's own images."""
     recitals: tuple[Recital, ...] | None = None
     """One of every classifier; made only where some part needs them."""
+    student: nn.Module | None = None
+    """The global model, once there is one: for ensembles that are only tested."""
 
     def lacks(self, needs: frozenset[str]) -> frozenset[str]:
         """Which of these needs nothing here meets, of those that are computed or uploaded on demand."""
-        there = {"guidance": self.guidance, "recitals": self.recitals, "label_counts": self.uploads.label_counts}
+        there = {
+            "guidance": self.guidance,
+            "recitals": self.recitals,
+            "label_counts": self.uploads.label_counts,
+            "student": self.student,
+        }
         return frozenset(name for name, value in there.items() if name in needs and value is None)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, evidence
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, SelfGated, evidence
 from oneshot_fl.parts.pools import Entry, Pool
-from tests.parts import server_of, votes_of
+from tests.parts import FixedLogits, server_of, votes_of
 
 LOG3 = math.log(3.0)
 P = torch.tensor([[[LOG3, 0.0], [LOG3, 0.0]], [[0.0, LOG3], [0.0, LOG3]]])
@@ -66,3 +66,12 @@ def test_doubt_adds_the_entropy_of_an_answer():
     answer = _ensemble(sharpness=0.0, doubt=3.0)(votes_of(sure, features=[torch.ones(1, 2)] * 2)).exp()
     weight = 1 / (1 + math.exp(-3 * math.log(2)))  # against entropy ln 2
     assert_close(answer, torch.tensor([[weight + (1 - weight) / 2, (1 - weight) / 2]]))
+
+
+def test_the_global_model_sends_an_image_to_whoever_has_its_class():
+    # the model says [3/4, 1/4]; of class 0 client 0 has 3 of 4 samples, of class 1 none of 2
+    counts, clients = torch.tensor([[3, 0], [1, 2]]), [nn.Identity(), nn.Identity()]
+    server = server_of(clients, label_counts=counts, student=FixedLogits([LOG3, 0.0]))
+    weight = 0.75 * 0.75
+    expected = weight * torch.tensor([0.75, 0.25]) + (1 - weight) * torch.tensor([0.25, 0.75])
+    assert_close(SelfGated(server, doubt=0.0)(votes_of(P)).exp(), expected.expand(2, 2))

@@ -91,12 +91,13 @@ def test_label_counts_are_there_only_if_every_client_sent_its_own():
 
 
 def test_a_server_knows_what_it_lacks_of_what_is_made_on_demand():
-    needs = frozenset({"classifiers", "guidance", "recitals", "label_counts"})
-    assert server_of([nn.Identity()]).lacks(needs) == {"guidance", "recitals", "label_counts"}
+    needs = frozenset({"classifiers", "guidance", "recitals", "label_counts", "student"})
+    assert server_of([nn.Identity()]).lacks(needs) == needs - {"classifiers"}
     whole = server_of(
         [nn.Identity()],
         guidance=torch.ones(3, 1),
         recitals=[torch.zeros(1, 1, 8, 8, dtype=torch.uint8)],
         label_counts=torch.ones(1, 3),
+        student=nn.Identity(),
     )
     assert whole.lacks(needs) == frozenset()
