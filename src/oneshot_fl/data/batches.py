@@ -9,14 +9,20 @@ from oneshot_fl.data.dataset import DataSpec
 
 
 def index_batches(count: int, batch_size: int, rng: torch.Generator | None = None) -> list[Tensor]:
-    """Split `range(count)` into batches of `batch_size`, shuffled where `rng` is given.
+    """Split `range(count)` into batches of `batch_size`; with `rng` shuffled, and such as one can train on."""
+    if rng is None:
+        return list(torch.arange(count).split(batch_size))
+    return trainable_batches(torch.randperm(count, generator=rng), batch_size)
+
+
+def trainable_batches(order: Tensor, batch_size: int) -> list[Tensor]:
+    """Split positions `[n]` into batches of `batch_size`.
 
     A last batch of one sample joins the batch before it, and a single sample is taken twice, because batch
     normalisation cannot train on one value per channel.
     """
-    order = torch.arange(count) if rng is None else torch.randperm(count, generator=rng)
     batches = list(order.split(batch_size))
-    if rng is None or not batches or len(batches[-1]) > 1:
+    if not batches or len(batches[-1]) > 1:
         return batches
     if len(batches) == 1 or batch_size == 1:
         return [batch.repeat(2) if len(batch) == 1 else batch for batch in batches]

@@ -135,10 +135,11 @@ def all_alike(models: Iterable[nn.Module]) -> bool:
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether the model has a batch normalisation layer with running statistics."""
-    return bool(_norm_layers(model))
+    return bool(norm_layers(model))
 
 
-def _norm_layers(model: nn.Module) -> list[_BatchNorm]:
+def norm_layers(model: nn.Module) -> list[_BatchNorm]:
+    """Batch normalisation layers with running statistics, in their order."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None]
 
 
@@ -163,7 +164,7 @@ def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
 
     hooks: list[tuple[nn.Module, Hook]] = []
     if "statistics" in needs:
-        hooks += [(layer, keep_moments(position)) for position, layer in enumerate(_norm_layers(model))]
+        hooks += [(layer, keep_moments(position)) for position, layer in enumerate(norm_layers(model))]
     if "features" in needs:
         head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
         hooks.append((head, lambda _module, args: probe.features.append(args[0])))
@@ -176,7 +177,7 @@ def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
 
 
 def _statistics(model: nn.Module, moments: dict[int, Moments]) -> list[LayerStatistics]:
-    layers = _norm_layers(model)
+    layers = norm_layers(model)
     return [
         LayerStatistics(*moments[i], layers[i].running_mean, layers[i].running_var)  # type: ignore[arg-type]
         for i in sorted(moments)

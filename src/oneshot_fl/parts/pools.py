@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from oneshot_fl.data.batches import index_batches
+from oneshot_fl.data.batches import trainable_batches
 from oneshot_fl.data.spread import spread
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import Count, Share
@@ -34,17 +34,25 @@ class Pool:
     `rounds=1` gives one student step per round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
     round's images stay and no others are made. With `nearest` below 1 only that share of every class enters, those
     nearest to the mean image of the class: one-cluster k-means (FedMHO, Sec. 4.4, R_th). With `uint8` pixels are kept
-    as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds).
+    as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds). Without
+    `shuffle` the images are handed out in the order in which they were made (FedISCA).
 
     Args:
         server: with the spec of the images.
     """
 
     def __init__(
-        self, server: Server, *, rounds: Count | None, refill: bool = True, nearest: Share = 1.0, uint8: bool = False
+        self,
+        server: Server,
+        *,
+        rounds: Count | None,
+        refill: bool = True,
+        nearest: Share = 1.0,
+        uint8: bool = False,
+        shuffle: bool = True,
     ) -> None:
         self.entries: deque[Entry] = deque(maxlen=rounds)
-        self.refill, self.nearest = refill, nearest
+        self.refill, self.nearest, self.shuffle = refill, nearest, shuffle
         self.spec = server.spec if uint8 else None
         self.added = 0
         """Batches that ever entered."""
@@ -96,9 +104,10 @@ class Pool:
         return self.unpack(x[chosen]), y[chosen]
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
-        """One shuffled pass over everything in the pool, unpacked."""
+        """One pass over everything in the pool, unpacked; shuffled, or the oldest image first."""
         x, y, answers, trust = (torch.cat(column) for column in zip(*self.entries, strict=True))
-        for batch in index_batches(len(y), batch_size, rng):
+        order = torch.randperm(len(y), generator=rng) if self.shuffle else torch.arange(len(y))
+        for batch in trainable_batches(order, batch_size):
             index = batch.to(y.device)
             yield Entry(self.unpack(x[index]), y[index], answers[index], trust[index])
 

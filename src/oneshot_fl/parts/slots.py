@@ -20,7 +20,7 @@ Minimise = Callable[[Tensor], None]
 """One optimiser step on a loss."""
 Teacher = Callable[[Tensor], Tensor]
 """Images `[b, C, H, W]` -> the ensemble's logits `[b, c]`."""
-Schedule = Literal["constant", "cosine", "one_cycle"]
+Schedule = Literal["constant", "cosine", "steps", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
 """An attack or a gate: what it leaves of the uploads."""
 

@@ -1,7 +1,7 @@
 """Named, weighted loss terms: each maps a `View` to a scalar and declares what it needs."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,17 +39,20 @@ class BatchNormStatistics:
     """
 
     weight: NotNegative
+    over_clients: Literal["mean", "sum"] = "mean"
+    """The sum has no 1/m (FedISCA)."""
     needs: ClassVar[frozenset[str]] = frozenset({"statistics"})
 
     def __call__(self, view: View) -> Tensor:
-        """Mean over clients, sum over their layers."""
+        """Mean or sum over clients, sum over their layers."""
         distances = [
             torch.linalg.vector_norm(layer.batch_mean - layer.running_mean)
             + torch.linalg.vector_norm(layer.batch_var - layer.running_var)
             for client in view.statistics
             for layer in client
         ]
-        return torch.stack([view.x.new_zeros(()), *distances]).sum() / len(view.statistics)
+        total = torch.stack([view.x.new_zeros(()), *distances]).sum()
+        return total / len(view.statistics) if self.over_clients == "mean" else total
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from oneshot_fl.parts.slots import Schedule
 
 RISE = 0.3
 """Share of one cycle in which the rate rises."""
+STEPS_AT = (0.5, 0.75)
+"""Shares of the rounds after which the rate drops."""
 LOWEST = 1 / 25
 """Where one cycle begins, as a share of its highest rate; it ends at 0."""
 
@@ -15,7 +17,8 @@ LOWEST = 1 / 25
 def factor(schedule: Schedule, *, rounds_done: int, within: float, rounds: int) -> float:
     """What the learning rate is multiplied by.
 
-    `cosine`: half a cosine from 1 to 0, one step a round (the reference codes). `one_cycle`: half a cosine up, a longer
+    `cosine`: half a cosine from 1 to 0, one step a round (the reference codes). `steps`: a tenth from half of the
+    rounds on, a hundredth from three quarters on (FedISCA). `one_cycle`: half a cosine up, a longer
     one down, moving with every batch (Smith and Topin 2019, without its momentum).
 
     Args:
@@ -24,7 +27,14 @@ def factor(schedule: Schedule, *, rounds_done: int, within: float, rounds: int) 
     """
     if schedule == "one_cycle":
         return one_cycle((rounds_done + within) / rounds)
+    if schedule == "steps":
+        return steps(rounds_done / rounds)
     return half_cosine(rounds_done / rounds) if schedule == "cosine" else 1.0
+
+
+def steps(share: float) -> float:
+    """A tenth at each of `STEPS_AT`."""
+    return 0.1 ** sum(share >= at for at in STEPS_AT)
 
 
 def half_cosine(share: float) -> float:

@@ -39,6 +39,18 @@ def test_a_pool_before_its_newest_batch_is_another_pool():
     assert pool.size == 8
 
 
+def test_a_pool_that_is_not_shuffled_keeps_the_order_and_draws_nothing():
+    pool = Pool(server_of(), rounds=None, shuffle=False)
+    for value in range(3):
+        pool.add(_entry(float(value)))
+    rng = torch_generator(0)
+    batches = list(pool.batches(5, rng))
+    assert torch.cat([batch.y for batch in batches]).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert [len(batch.y) for batch in batches] == [5, 5, 2]
+    assert [len(batch.y) for batch in pool.batches(11, rng)] == [12]  # nothing can be normalised by one image
+    assert torch.equal(rng.get_state(), torch_generator(0).get_state())
+
+
 def test_a_bounded_pool_forgets_the_oldest_round():
     pool = Pool(server_of(), rounds=1)
     pool.add(_entry(1.0))

@@ -83,6 +83,7 @@ def test_eq_14_sums_euclidean_distances_over_layers_and_averages_over_clients():
         statistics = [[_layer([3.0, 4.0], [1.0, 1.0]), _layer([0.0, 0.0], [1.0, 2.0])], []]
 
     assert_close(BatchNormStatistics(1.0)(WithStatistics()), torch.tensor(3.0))
+    assert_close(BatchNormStatistics(1.0, over_clients="sum")(WithStatistics()), torch.tensor(6.0))
 
 
 def _bn_view(x: torch.Tensor, norm: nn.BatchNorm2d) -> View:

@@ -14,6 +14,10 @@ from oneshot_fl.phases.schedule import LOWEST, anneal, factor
         ("cosine", 5, 0.0, 0.5),
         ("cosine", 5, 0.9, 0.5),  # one step a round
         ("cosine", 10, 0.0, 0.0),
+        ("steps", 4, 0.9, 1.0),
+        ("steps", 5, 0.0, 0.1),
+        ("steps", 7, 0.9, 0.1),
+        ("steps", 8, 0.0, 0.01),
         ("one_cycle", 0, 0.0, LOWEST),
         ("one_cycle", 1, 0.5, 0.5 + LOWEST / 2),  # half of the rise, which takes three rounds of ten
         ("one_cycle", 3, 0.0, 1.0),
