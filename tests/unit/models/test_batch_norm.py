@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.models.batch_norm import adapted, by_the_batch, logits_by_the_batch
 from oneshot_fl.models.classifiers import cnn2
-from tests.conftest import SMALL
+from tests.parts import SMALL
 
 
 def _one_layer() -> nn.Module:
