@@ -56,7 +56,7 @@ def _names(folder: Path, at_least: int, without: tuple[str, ...] = ()) -> list[s
     return names
 
 
-OURS = choices("method", 19)
+OURS = choices("method", 20)
 THEIRS = _names(FOREIGN / "method", 2)
 SLOTS = {name: plain(composed(f"method={name}").method) for name in (*OURS, *THEIRS)}
 """Every method's settings, by its name."""

@@ -139,7 +139,7 @@ def test_a_partition_is_disjoint_covering_seeded_and_typed(name):
     assert splits[0].sha256 == splits[1].sha256 != splits[2].sha256
 
 
-@pytest.mark.parametrize("name", choices("method/ensemble", 11))
+@pytest.mark.parametrize("name", choices("method/ensemble", 12))
 def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     found = recipe_at("method/ensemble", name)
     ensemble = found(server_with(*found.needs))

@@ -3,11 +3,12 @@
 Sums are written as products and sums and not as `einsum`, which mixed precision would compute in bf16.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
@@ -66,6 +67,35 @@ class SizeWeighted(Fixed):
     def forward(self, votes: Votes) -> Tensor:
         """The label is not used."""
         return (self.weights.view(-1, 1, 1) * votes.P).sum(dim=0)
+
+
+class LabelShareWeighted(Fixed):
+    """Logits weighted, label by label, by which share of that label's samples a client has (DFDG).
+
+    A label that nobody has weighs all clients alike.
+
+    Args:
+        server: with the clients' label counts.
+        bn: whether clients normalise as they were trained (`eval`) or by the `batch` at hand.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts"})
+    shares: Tensor
+
+    def __init__(self, server: Server, *, bn: Literal["eval", "batch"]) -> None:
+        super().__init__(server)
+        counts = server.uploads.label_counts
+        if counts is None:
+            raise ValueError("label counts are declared as a need and have to be there")
+        counts = torch.where(counts.sum(dim=0) > 0, counts, 1).float()
+        self.register_buffer("shares", counts / counts.sum(dim=0))
+        self.bn = bn
+        self.clients: list[nn.Module] = server.uploads.models  # a list: they belong to the bank, not to its state
+
+    def forward(self, votes: Votes) -> Tensor:
+        """Weighted by the label that an image was made for."""
+        P = logits_by_the_batch(self.clients, votes.x) if self.bn == "batch" else votes.P
+        return (self.shares[:, votes.y].unsqueeze(2) * P).sum(dim=0)
 
 
 class ProbabilityAverage(Fixed):

@@ -14,15 +14,22 @@ from oneshot_fl.parts.uploads import Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.recipe import Recipe
 
-Score = Callable[[Tensor, Tensor], Tensor]
-"""Images and target labels -> the generator's loss, a scalar."""
 Minimise = Callable[[Tensor], None]
 """One optimiser step on a loss."""
 Teacher = Callable[[Tensor], Tensor]
 """Images `[b, C, H, W]` -> the ensemble's logits `[b, c]`."""
+LabelledTeacher = Callable[[Tensor, Tensor], Tensor]
+"""Images `[b, C, H, W]` and the labels `[b]` that they are made for -> the ensemble's logits `[b, c]`."""
 Schedule = Literal["constant", "cosine", "steps", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
 """An attack or a gate: what it leaves of the uploads."""
+
+
+class Score(Protocol):
+    """The generator's loss."""
+
+    def __call__(self, x: Tensor, y: Tensor, teacher: Tensor | None = None) -> Tensor:
+        """Images and target labels -> a scalar; the ensemble is not asked again where its logits are handed over."""
 
 
 class Made(NamedTuple):
@@ -47,6 +54,7 @@ class Turn:
 
     score: Score
     minimise: Minimise
+    teacher: LabelledTeacher
     rng: torch.Generator
     """The only thing to draw from."""
     made: tuple[Tensor, ...] = ()

@@ -131,8 +131,9 @@ class DistillModule(LightningModule):
             optimizer.optimizer.state.clear()
         with frozen(self.student):
             turn = Turn(
-                lambda x, y: self._score("generator", x, y),
+                lambda x, y, teacher=None: self._score("generator", x, y, teacher=teacher),
                 lambda loss: minimise(self, loss, optimizer),
+                self._taught,
                 self.rng,
                 before,
             )

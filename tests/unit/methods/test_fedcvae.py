@@ -48,7 +48,7 @@ def _made(source: OwnDecoderSource, seed: int = 0) -> tuple[torch.Tensor, torch.
         loss.backward()
         optimizer.step()
 
-    return source.make(Turn(None, minimise, rng))
+    return source.make(Turn(None, minimise, None, rng))
 
 
 @pytest.mark.parametrize(

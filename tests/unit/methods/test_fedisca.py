@@ -17,7 +17,8 @@ from oneshot_fl.parts.terms import kl_divergence
 from oneshot_fl.phases.distill import DistillModule
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator
-from tests.parts import CPU, SMALL, compose_config, server_of, votes_of
+from tests.composing import compose_config
+from tests.parts import CPU, SMALL, server_of, votes_of
 
 LOG3 = math.log(3.0)
 
@@ -34,7 +35,7 @@ def _made(source: Trajectory, score, seed: int = 0):
         with torch.no_grad():
             source.generator.images += 1
 
-    return source.make(Turn(score, minimise, torch_generator(seed)))
+    return source.make(Turn(score, minimise, None, torch_generator(seed)))
 
 
 def test_a_trajectory_is_every_state_after_a_step_with_balanced_labels_and_rising_trust():
@@ -49,7 +50,7 @@ def test_a_trajectory_is_every_state_after_a_step_with_balanced_labels_and_risin
 
 def test_every_round_begins_with_new_noise():
     source, rng = _trajectory(steps=1), torch_generator(0)
-    first, second = (source.make(Turn(lambda x, y: x.sum(), lambda loss: None, rng)).x for _ in range(2))
+    first, second = (source.make(Turn(lambda x, y: x.sum(), lambda loss: None, None, rng)).x for _ in range(2))
     assert not torch.equal(first, second)
     assert source.reset
 
@@ -57,7 +58,7 @@ def test_every_round_begins_with_new_noise():
 def test_the_batch_is_judged_rolled_as_one_and_kept_as_it_is():
     seen: list[torch.Tensor] = []
     source = _trajectory(roll=2, steps=60)
-    source.make(Turn(lambda x, y: seen.append(x.detach()) or x.sum(), lambda loss: None, torch_generator(1)))
+    source.make(Turn(lambda x, y: seen.append(x.detach()) or x.sum(), lambda loss: None, None, torch_generator(1)))
     images = source.generator.images.detach()
     shifts = [
         [(i, j) for i in range(-2, 3) for j in range(-2, 3) if torch.equal(x, images.roll((i, j), dims=(2, 3)))]

@@ -57,7 +57,7 @@ def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
     pairs = zip((0.0, 0.5), COUNTS, strict=True)
     decoders = [DecoderUpload(_Paints(base), 4, counts, str(base), build=_no_vae) for base, counts in pairs]
     source = DecoderSource(server_of(decoders=decoders), samples=6, split="label_distribution", bound=None)
-    x, y, _ = source.make(Turn(None, None, torch_generator(0)))
+    x, y, _ = source.make(Turn(None, None, None, torch_generator(0)))
     assert y.tolist() == [0, 0, 0, 1, 0, 1]
     pixels = spec.to_pixels(x)[:, 0, 0, 0]
     torch.testing.assert_close(pixels, torch.tensor([0.0, 0.0, 0.0, 0.1, 0.5, 0.6]))

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
+    LabelShareWeighted,
     LogitAverage,
     NoTeacher,
     ProbabilityAverage,
@@ -14,6 +15,7 @@ from oneshot_fl.parts.ensembles import (
     label_free,
 )
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.view import Votes
 from tests.parts import server_of, votes_of
 
 P = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, 0.0]]])  # two clients, one image: [3/4, 1/4] and [1/2, 1/2]
@@ -31,6 +33,29 @@ def test_logit_average():
 
 def test_size_weighted():
     assert_close(SizeWeighted(_server(1, 3))(VOTES), torch.tensor([[math.log(3.0) / 4, 0.0]]))
+
+
+def test_label_shares_weigh_clients_by_what_they_have_of_the_images_label():
+    server = server_of([nn.Identity()] * 2, label_counts=torch.tensor([[3, 0, 0], [1, 0, 4]]))
+    ensemble = LabelShareWeighted(server, bn="eval")
+    logits = torch.tensor([[[4.0, 0.0, 0.0]], [[0.0, 8.0, 0.0]]]).expand(2, 3, 3)
+    # label 0: 3/4 and 1/4; label 1, which nobody has: 1/2 each; label 2: the second client alone
+    expected = torch.tensor([[3.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 8.0, 0.0]])
+    assert_close(ensemble(votes_of(logits, torch.arange(3))), expected)
+
+
+def test_label_shares_can_ask_clients_by_the_batch_at_hand():
+    class Pixel(nn.BatchNorm2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).flatten(1)
+
+    clients = [Pixel(1, eps=1e-12).eval() for _ in range(2)]
+    clients[1].weight.data.fill_(3.0)
+    ensemble = LabelShareWeighted(server_of(clients, label_counts=torch.tensor([[1], [1]])), bn="batch")
+    x, y = torch.tensor([0.0, 10.0]).view(2, 1, 1, 1), torch.zeros(2).long()
+    P = torch.stack([client(x) for client in clients])
+    assert_close(ensemble(Votes(x, y, P, [])), torch.tensor([[-2.0], [2.0]]))  # -1 and 1, -3 and 3
+    assert [client.running_mean.item() for client in clients] == [0.0, 0.0]
 
 
 def test_probability_average_gives_log_probabilities():

@@ -43,7 +43,7 @@ def test_mixtures_lie_between_two_images():
 
 def test_a_source_draws_unlabelled_images_as_models_see_them():
     before = (torch.full((2, 1, 8, 8), 7.0), torch.full((1, 1, 8, 8), 7.0))
-    turn = Turn(None, None, torch_generator(0), before)
+    turn = Turn(None, None, None, torch_generator(0), before)
     leaves, mixed = (
         ProceduralSource(server_of(), draw=draw, samples=5).make(turn) for draw in ("dead_leaves", "mixtures")
     )

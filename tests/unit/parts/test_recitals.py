@@ -10,7 +10,7 @@ from tests.parts import SMALL, server_of
 
 def test_the_source_hands_over_every_recital_as_models_see_it():
     recitals = [torch.full((2, 1, 8, 8), 0, dtype=torch.uint8), torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)]
-    made = RecitalSource(server_of(recitals=recitals)).make(Turn(None, None, torch_generator(0)))
+    made = RecitalSource(server_of(recitals=recitals)).make(Turn(None, None, None, torch_generator(0)))
     assert_close(made.x[:, 0, 0, 0], torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0]))
     assert made.y.tolist() == [0, 1, 0, 1, 2]
 

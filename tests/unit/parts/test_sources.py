@@ -30,7 +30,7 @@ def _run(source: GeneratorSource, losses: list[float]):
             parameter.data += 0.01
         with_noise.zero_grad()
 
-    x, y, _ = source.make(Turn(score, minimise, torch_generator(1)))
+    x, y, _ = source.make(Turn(score, minimise, None, torch_generator(1)))
     return x, y, seen
 
 
@@ -47,7 +47,7 @@ def test_reset_draws_new_weights_and_keeping_does_not():
     for reset in (True, False):
         source = _source(reset=reset, steps=1)
         before = source.generator.project.weight.clone()
-        source.make(Turn(lambda x, y: x.sum(), lambda loss: None, torch_generator(2)))
+        source.make(Turn(lambda x, y: x.sum(), lambda loss: None, None, torch_generator(2)))
         assert torch.equal(before, source.generator.project.weight) is not reset
 
 
@@ -55,7 +55,7 @@ def test_proxy_images_come_normalised_without_labels_and_in_every_round_alike():
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).repeat(1, 1, 8, 8)
     source = ProxySource(server_of(proxy=images))
     source.begin(torch_generator(0))
-    x, y, _ = source.make(Turn(lambda x, y: x.sum(), lambda loss: None, torch_generator(1)))
+    x, y, _ = source.make(Turn(lambda x, y: x.sum(), lambda loss: None, None, torch_generator(1)))
     assert y is None
     assert x[:, 0, 0, 0].tolist() == [-1.0, 1.0]  # (pixel - 0.5) / 0.5
     assert not list(source.parameters())

@@ -14,7 +14,7 @@ from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.runs import Run
 
 ORDER = (
-    *("fedavg", "ot", "feddf", "dense", "dense_co_boosting", "f_dafl", "f_adi", "fedisca", "co_boosting"),
+    *("fedavg", "ot", "feddf", "dense", "dense_co_boosting", "f_dafl", "f_adi", "fedisca", "dfdg", "co_boosting"),
     *("co_boosting_pp", "intactofl", "fedhydra", "fedcvae_ens", "fedcvae_fedmho", "fedcvae_kd", "fedmho", "fedmho_md"),
     *("fedmho_sd", "fedchorus"),
 )
