@@ -70,20 +70,20 @@ def ours(cfg: DictConfig, scale: Scale) -> Seconds:
 def _split() -> Iterator[dict[str, float]]:
     """Seconds of the server's two parts while the block runs: making images, and the rest of a round."""
     seconds = {"generator": 0.0, "pool": 0.0}
-    whole_round, generate = DistillModule.training_step, DistillModule._generate
+    whole_round, generate = DistillModule.training_step, DistillModule._generate_all
 
     def timed_round(module: DistillModule, *batch: Any) -> None:
         begun, before = time.perf_counter(), seconds["generator"]
         whole_round(module, *batch)
         seconds["pool"] += time.perf_counter() - begun - (seconds["generator"] - before)
 
-    def timed_generate(module: DistillModule, source: str) -> Any:
+    def timed_generate(module: DistillModule) -> Any:
         begun = time.perf_counter()
-        made = generate(module, source)
+        made = generate(module)
         seconds["generator"] += time.perf_counter() - begun
         return made
 
-    with patch.multiple(DistillModule, training_step=timed_round, _generate=timed_generate):
+    with patch.multiple(DistillModule, training_step=timed_round, _generate_all=timed_generate):
         yield seconds
 
 

@@ -78,7 +78,7 @@ class Steps:
                 y,
                 student=student,
                 bank=self.bank,
-                ensemble=lambda P, y: P.mean(0),
+                ensemble=lambda votes: votes.P.mean(0),
                 needs=objective.needs,
             )
             return objective(view)[0]

@@ -188,8 +188,10 @@ def test_mixed_precision_and_bytes_in_the_pool(tiny, tmp_path):
     lean = tiny("method=dense", "method.pool.uint8=true", "trainer.precision=bf16-mixed")
     first, again = (run(lean, tmp_path / name) for name in ("lean", "again"))
     assert comparable(first) == comparable(again)
-    assert plain["server"]["pool_bytes"] == 3 * 32 * (64 * 4 + 8 + 10 * 4)  # rounds, images, pixels, label, logits
-    assert first["server"]["pool_bytes"] == 3 * 32 * (64 + 8 + 10 * 4)
+    assert plain["server"]["pool_bytes"] == 3 * 32 * (
+        64 * 4 + 8 + 10 * 4 + 4
+    )  # rounds, images, pixels, label, logits, trust
+    assert first["server"]["pool_bytes"] == 3 * 32 * (64 + 8 + 10 * 4 + 4)
 
 
 def test_a_second_run_computes_nothing_again(tiny, tmp_path, monkeypatch):

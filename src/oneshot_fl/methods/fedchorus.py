@@ -45,7 +45,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
@@ -137,7 +136,8 @@ class SelfGated(Fixed):
 
     def forward(self, votes: Votes) -> Tensor:
         """Log-probabilities `[b, c]`; the label is not used."""
-        sent = at_least_float32(self.student(votes.x)).softmax(dim=1) @ self.shares.T
+        with torch.autocast(votes.x.device.type, enabled=False):
+            sent = self.student(votes.x).softmax(dim=1) @ self.shares.T
         smallest = torch.finfo(sent.dtype).tiny
         return weighted_probability(votes.P, sent.T.clamp_min(smallest).log() - self.doubt * entropy(votes.P))
 

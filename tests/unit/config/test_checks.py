@@ -90,7 +90,10 @@ def _complaint(*overrides: str) -> str:
         ("model=fedhydra data=cifar100", ["model=fedhydra", "data=cifar100", "svhn, cifar10;", "+model.of.cifar100="]),
         ("experiment=fedhydra/table99", ["experiment=fedhydra/table99", "did you mean", "fedhydra/table18"]),
         ("experiment=co_boosting", ["experiment=co_boosting", "co_boosting/table1,"]),
-        ("experiment=digits", ["experiment=digits", "digits_dirichlet", "co_boosting/..., fedhydra/..."]),
+        (
+            "experiment=digits",
+            ["experiment=digits", "digits_dirichlet", "co_boosting/..., fedchorus/..., fedhydra/..."],
+        ),
         ("data=image_folder", ["data.root", "data.root=..."]),
         ("model=mixed", ["model.names", "5"]),
         ("model=mixed model.names=[]", ["model.names=[]", "at least one entry"]),
