@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, get_origin
 
-from oneshot_fl.config.fits import shown
 from oneshot_fl.config.rules import (
     MISSING,
     Parameter,
@@ -18,6 +17,7 @@ from oneshot_fl.config.rules import (
     target_of,
 )
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import shown
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import (
     NOT_EMPTY,
