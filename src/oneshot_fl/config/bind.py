@@ -208,7 +208,9 @@ def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path
     return tuple(partial(build, node, **extras.get(str(name), {})) for name, node in cfg.logger.items())
 
 
-WITHOUT_ASKING = frozenset({"proxy", "same_architecture", "chain", "clients_start", "own_decoder", "features"})
+WITHOUT_ASKING = frozenset(
+    {"proxy", "same_architecture", "chain", "clients_start", "own_decoder", "features", "labels"}
+)
 """Needs that a run meets by itself or that have checks of their own."""
 
 
