@@ -18,7 +18,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.slots import Objective
+from oneshot_fl.parts.slots import Objective, step_for
 from oneshot_fl.parts.uploads import Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
@@ -282,21 +282,22 @@ class Smallest:
 ATTACK = (f"+attack._target_={__name__}.Negated", "+attack.client=1")
 GATE = (f"+gate._target_={__name__}.Smallest", "+gate.samples=2")
 STEPS = [
-    *((f"{slot}={name}",) for slot in ("attack", "gate") for name in choices(slot, 1)),
+    *((f"{slot}={name}",) for slot, least in (("attack", 13), ("gate", 2)) for name in choices(slot, least)),
     *(ATTACK, GATE),
 ]
 
 
 @pytest.mark.parametrize("overrides", STEPS, ids=lambda overrides: overrides[0].rpartition(".")[2])
 def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_replaced(overrides):
-    steps = experiment_of(compose_config(*overrides)).upload_steps
+    experiment = experiment_of(compose_config(*overrides))
+    steps = [step for step in (experiment.attack_on_uploads, experiment.gate) if step is not None]
     if overrides in (ATTACK, GATE):
         assert len(steps) == 1
     uploads = server_with("classifiers", "decoders").uploads
     before = [upload.key for upload in (*uploads.classifiers, *uploads.decoders)]
     states = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in uploads.models]
     for step in steps:
-        after, again = (uploads.through(step(), described(step)) for _ in range(2))
+        after, again = (uploads.through(step_for(step, SPECS[0]), described(step)) for _ in range(2))
         assert isinstance(after, Uploads)
         assert after.key == again.key  # the same uploads and the same settings
         known = {id(upload): upload.key for upload in (*uploads.classifiers, *uploads.decoders)}
@@ -307,14 +308,35 @@ def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_rep
     assert [upload.key for upload in (*uploads.classifiers, *uploads.decoders)] == before
 
 
+@pytest.mark.parametrize("name", choices("attack", 12, without=("none",)))
+def test_an_attack_touches_the_last_clients_alone_either_their_uploads_or_their_samples(name):
+    experiment = experiment_of(compose_config(f"attack={name}", "attack.clients=2", "partition.clients=3"))
+    poisoned = [plan.poison is not None for plan in experiment.clients]
+    uploads = server_with("classifiers", "decoders").uploads
+    step = experiment.attack_on_uploads
+    after = uploads if step is None else step_for(step, SPECS[0])(uploads)
+    changed = [one is not other for one, other in zip(after.classifiers, uploads.classifiers, strict=True)]
+    last_two = [False] * (len(changed) - 2) + [True, True]
+    assert (poisoned, changed) in (([False] * 3, last_two), ([False, True, True], [False] * len(changed)))
+
+
+@pytest.mark.parametrize("name", choices("attack", 13))
+def test_poisoned_samples_keep_their_number_and_shape_and_the_clean_ones_stay_as_they_are(name):
+    poison = experiment_of(compose_config(f"attack={name}")).clients[-1].poison
+    images, labels = torch.randint(255, (8, 1, 8, 8), dtype=torch.uint8), torch.arange(8) + 1
+    before = images.clone(), labels.clone()
+    x, y = (images, labels) if poison is None else poison()(images, labels, 10)
+    assert (x.shape, x.dtype, y.shape, y.dtype) == (images.shape, images.dtype, labels.shape, labels.dtype)
+    assert torch.equal(images, before[0])
+    assert torch.equal(labels, before[1])
+    assert poison is None or not (torch.equal(x, images) and torch.equal(y, labels))
+    assert (y >= 0).all()
+    assert (y < 10).all()
+
+
 def test_nothing_happens_to_uploads_unless_asked_for():
     experiment = experiment_of(compose_config())
-    assert (experiment.attack, experiment.gate, experiment.upload_steps) == (None, None, [])
-
-
-def test_an_attack_comes_before_a_gate():
-    attack, gate = experiment_of(compose_config(*ATTACK, *GATE)).upload_steps
-    assert (attack.target.__name__, gate.target.__name__) == ("Negated", "Smallest")
+    assert (experiment.attack, experiment.gate) == (None, None)
 
 
 def test_an_attacked_client_is_not_trained_again_and_the_server_makes_another_model(tiny, tmp_path):

@@ -1,6 +1,7 @@
 """The door: a composed configuration becomes an `Experiment`, or the line that says what is wrong with it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from oneshot_fl.config.compose import architecture, build, composed, plain, reci
 from oneshot_fl.config.record import record
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.experiment import Evaluation, Experiment
+from oneshot_fl.experiment import Evaluation, Experiment, Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.phases.clients.classifier import Classifier
@@ -38,16 +39,30 @@ def bind(cfg: DictConfig) -> Experiment:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
+    attack, serving = _optional(cfg.attack), bind_serving(cfg)
+    experiment = Experiment(
+        **vars(serving),
+        data=_data(cfg.data, serving.store),
+        partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
+        proxy=_proxy(cfg.proxy, serving.store),
+        clients=_poisoned(_clients(cfg), attack),
+        attack=attack,
+        communication_rounds=cfg.communication_rounds,
+    )
+    _check_needs(experiment)
+    return experiment
+
+
+def bind_serving(cfg: DictConfig) -> Serving:
+    """The server's half of a checked configuration.
+
+    Raises:
+        OneshotError: naming the first key that is wrong and what would be right.
+    """
     trainer = TrainerSettings(**plain(cfg.trainer)).resolved()
     config = plain(cfg)
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
-    store = Path(cfg.store).expanduser().absolute()
-    experiment = Experiment(
-        data=_data(cfg.data, store),
-        partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
-        proxy=_proxy(cfg.proxy, store),
-        clients=_clients(cfg),
-        attack=_optional(cfg.attack),
+    return Serving(
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
@@ -56,15 +71,12 @@ def bind(cfg: DictConfig) -> Experiment:
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
         evaluation=_evaluation(cfg),
-        communication_rounds=cfg.communication_rounds,
-        store=store,
+        store=Path(cfg.store).expanduser().absolute(),
         trainer=trainer,
         loggers=_loggers(cfg, config),
         record=record(cfg, config),
         config=config,
     )
-    _check_needs(experiment)
-    return experiment
 
 
 def _data(node: DictConfig, store: Path) -> DataPlan:
@@ -86,6 +98,14 @@ def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
     pairs = zip(client_nodes(cfg), kinds(cfg), strict=True)
     return tuple(_client(cfg, node, kind) for node, kind in pairs)
+
+
+def _poisoned(plans: tuple[ClientPlan, ...], attack: Recipe[Any] | None) -> tuple[ClientPlan, ...]:
+    """The last clients train on what an attack on training makes of their samples."""
+    if attack is None or not getattr(attack.target, "poisons", False):
+        return plans
+    first = len(plans) - attack.settings["clients"]
+    return tuple(replace(plan, poison=attack) if k >= first else plan for k, plan in enumerate(plans))
 
 
 def _client(cfg: DictConfig, node: DictConfig, kind: KindName) -> ClientPlan:

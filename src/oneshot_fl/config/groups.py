@@ -179,7 +179,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
     for step in STEPS:
         check_group(step, settings.get(step))
         if settings[step]:
-            check_call(step, settings[step])
+            check_call(step, settings[step], given=INSIDE)
 
 
 def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> None:

@@ -94,19 +94,26 @@ def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
 
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
-    """One entry per client, with the seconds of its training; one that uploads a decoder has no accuracy."""
-    accuracies = iter(result.accuracies.clients)
+    """One entry per client, with the seconds of its training; without accuracy where it uploads a decoder.
+
+    Nor has one that the gate turned away; `quarantined` says why.
+    """
+    uploads = result.given.uploads
+    used = (upload.name for upload in uploads.classifiers)
+    accuracies = dict(zip(used, result.accuracies.clients, strict=True))
+    reasons = {one.name: one.reason for one in uploads.quarantined}
     return [
         {
             "kind": client.kind,
-            "accuracy": next(accuracies) if client.kind == "classifier" else None,
+            "accuracy": accuracies.get(f"client {k}"),
+            "quarantined": reasons.get(f"client {k}"),
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
         }
-        for client in result.clients
+        for k, client in enumerate(result.clients)
     ]
 
 
