@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -24,8 +25,9 @@ from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.plots import draw_all
+from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.reporting.summary import final_metrics, print_summary, summarise, write_results
+from oneshot_fl.reporting.summary import final_metrics, summarise, write_results
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -69,7 +71,8 @@ def draw(folder: Path, result: RunResult, progress: Progress) -> dict[str, Path]
         class_names=data.class_names,
         guidance=result.guidance.U if result.guidance else None,
         history=server.history,
-        ensembles=result.accuracies.ensembles,
+        ensembles=result.evaluated.accuracies.ensembles,
+        confusion=np.array(result.evaluated.server.confusion),
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
         recitals=result.recitals.of_clients if result.recitals else (),
         note=progress.note,
@@ -131,8 +134,8 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
     )
     rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
     ensembles = tested_ensembles(rows, own, replace(server, student=distilled.model), distilled.ensemble)
-    accuracies = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
-    return RunResult(given.data, given.partition, clients, guidance, recitals, distilled, accuracies)
+    evaluated = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
+    return RunResult(given.data, given.partition, clients, guidance, recitals, distilled, evaluated)
 
 
 def received(clients: list[TrainedClient]) -> Uploads:

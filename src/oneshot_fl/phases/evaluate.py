@@ -1,12 +1,13 @@
-"""Phase 4, evaluation: test accuracy of every client, of the ensembles themselves, and of the server."""
+"""Phase 4, evaluation: every client, the ensembles themselves, and the server on the test set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
+import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassConfusionMatrix
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
@@ -14,8 +15,9 @@ from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.slots import Ensemble
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, ask
+from oneshot_fl.phases.class_figures import ClassFigures, accuracy, balanced_accuracy, class_figures
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import fraction, trainer_of
+from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.recipe import Recipe
 
 
@@ -26,6 +28,16 @@ class Accuracies:
     clients: list[float]
     ensembles: dict[str, float]
     server: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the test set told: of everybody two accuracies, of the server all there is to tell."""
+
+    accuracies: Accuracies
+    balanced: Accuracies
+    """Means over the classes that have a test image."""
+    server: ClassFigures
 
 
 def tested_ensembles(
@@ -60,16 +72,18 @@ class EvaluateModule(LightningModule):
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
         self.needs = frozenset().union(*(getattr(ensemble, "needs", frozenset()) for ensemble in ensembles.values()))
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
-        self.accuracies = nn.ModuleDict(
-            {name: MulticlassAccuracy(num_classes=classes, average="micro") for name in counted}
-        )
+        self.confusions = nn.ModuleDict({name: MulticlassConfusionMatrix(num_classes=classes) for name in counted})
+        self._logits: list[Tensor] = []
+        self._labels: list[Tensor] = []
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Count the right answers of everybody on images `[b, C, H, W]`."""
+        """Count everybody's answers on images `[b, C, H, W]`, and keep the server's."""
         x, y = batch
         scores = {"server": self.server(x), **(self._of_clients(x, y) if self.bank.models else {})}
         for name, score in scores.items():
-            self._accuracy(name).update(score, y)
+            self._confusion(name).update(score, y)
+        self._logits.append(scores["server"].cpu())
+        self._labels.append(y.cpu())
 
     def _of_clients(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Everybody's scores; the test labels are put aside by `label_free` before any ensemble sees the votes."""
@@ -77,16 +91,20 @@ class EvaluateModule(LightningModule):
         alone = {f"client {k}": logits for k, logits in enumerate(votes.P)}
         return alone | {name: label_free(ensemble, votes) for name, ensemble in self.ensembles.items()}
 
-    def _accuracy(self, name: str) -> MulticlassAccuracy:
-        return cast(MulticlassAccuracy, self.accuracies[name])
+    def _confusion(self, name: str) -> MulticlassConfusionMatrix:
+        return cast(MulticlassConfusionMatrix, self.confusions[name])
 
-    def results(self) -> Accuracies:
-        """The accuracies of everything that was counted."""
-        values: dict[str, Any] = {name: fraction(self._accuracy(name)) for name in self.accuracies}
+    def results(self) -> Evaluated:
+        """Of everything that was counted."""
+        counts = {name: self._confusion(name).compute().cpu() for name in self.confusions}
+        server = class_figures(torch.cat(self._logits), torch.cat(self._labels))
+        return Evaluated(self._fractions(accuracy, counts), self._fractions(balanced_accuracy, counts), server)
+
+    def _fractions(self, fraction: Callable[[Tensor], float], counts: Mapping[str, Tensor]) -> Accuracies:
         return Accuracies(
-            clients=[values[f"client {k}"] for k in range(len(self.bank.models))],
-            ensembles={name: values[name] for name in self.ensembles},
-            server=values["server"],
+            clients=[fraction(counts[f"client {k}"]) for k in range(len(self.bank.models))],
+            ensembles={name: fraction(counts[name]) for name in self.ensembles},
+            server=fraction(counts["server"]),
         )
 
 
@@ -97,7 +115,7 @@ def evaluate(
     ensembles: Mapping[str, EnsembleFunction],
     *,
     context: Context,
-) -> Accuracies:
+) -> Evaluated:
     """Test clients, ensembles and server on one pass over `test`."""
     module = EvaluateModule(ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes)
     with trainer_of(module, context.trainer) as trainer:

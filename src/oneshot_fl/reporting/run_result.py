@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.phases.recite import Recitals
 from oneshot_fl.phases.stratify import Guidance
@@ -21,4 +21,4 @@ class RunResult:
     guidance: Guidance | None
     recitals: Recitals | None
     server: Distilled
-    accuracies: Accuracies
+    evaluated: Evaluated

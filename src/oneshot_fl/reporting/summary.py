@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 import yaml
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.recipe import described
@@ -41,7 +40,7 @@ def summarise(
     `fidelity` tells of the synthetic images (None: not asked for, or there are none).
     """
     result = results[-1]
-    accuracies, history = result.accuracies, result.server.history
+    evaluated, history = result.evaluated, result.server.history
     own = experiment.method.ensemble
     used = own.name if own else "uniform"
     return {
@@ -58,15 +57,25 @@ def summarise(
         "proxy": _proxy(experiment, data),
         "uploads": {"label_counts": "label_counts" in experiment.needs},
         "clients": _clients(result),
-        "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
+        "ensemble": {
+            "name": used,
+            "accuracy": evaluated.accuracies.ensembles.get(used),
+            "rows": evaluated.accuracies.ensembles,
+            "balanced": evaluated.balanced.ensembles,
+        },
         "server": {
             **_server_accuracies(result),
+            **_by_class(evaluated.server, data.data.class_names),
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "communication": [
-            {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
+            {
+                "clients": each.evaluated.accuracies.clients,
+                "ensembles": each.evaluated.accuracies.ensembles,
+                **_server_accuracies(each),
+            }
             for each in results
         ],
         "rounds": history,
@@ -95,19 +104,36 @@ def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
     """One entry per client, with the seconds of its training; one that uploads a decoder has no accuracy."""
-    accuracies = iter(result.accuracies.clients)
+    evaluated = result.evaluated
+    tested = iter(zip(evaluated.accuracies.clients, evaluated.balanced.clients, strict=True))
+    own = [next(tested) if client.kind == "classifier" else (None, None) for client in result.clients]
     return [
         {
             "kind": client.kind,
-            "accuracy": next(accuracies) if client.kind == "classifier" else None,
+            "accuracy": accuracy,
+            "balanced_accuracy": balanced,
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
         }
-        for client in result.clients
+        for client, (accuracy, balanced) in zip(result.clients, own, strict=True)
     ]
+
+
+def _by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the server does class by class; null where the test set has no image to tell it by."""
+    rows = zip(names, figures.images, figures.recall, figures.auroc, strict=True)
+    return {
+        "balanced_accuracy": figures.balanced_accuracy,
+        "macro_auroc": figures.macro_auroc,
+        "ece": figures.ece,
+        "by_class": [
+            {"class": name, "images": images, "recall": recall, "auroc": auroc} for name, images, recall, auroc in rows
+        ],
+        "confusion": figures.confusion,
+    }
 
 
 def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
@@ -135,7 +161,7 @@ def _seconds(results: list[RunResult], run: float) -> dict[str, float]:
 
 
 def _server_accuracies(result: RunResult) -> dict[str, float]:
-    last = result.accuracies.server
+    last = result.evaluated.accuracies.server
     return {
         "accuracy_last": last,
         "accuracy_best": max([last, *(row["accuracy"] for row in result.server.history)]),
@@ -158,41 +184,22 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
 
 
 def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies at the end of a run, and the distances of its synthetic images, named for the run log."""
-    tested = [(k, client["accuracy"]) for k, client in enumerate(summary["clients"]) if client["accuracy"] is not None]
-    metrics = {f"evaluate/client_{k:02d}": accuracy for k, accuracy in tested}
-    metrics |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
-    metrics |= {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
-    for who, found in _distances(summary).items():
-        metrics |= {f"evaluate/{who}_{name}": found[name] for name in ("fid", "kid")}
-    return metrics
+    """The figures at the end of a run, and the distances of its synthetic images, named for the run log.
+
+    What the test set could not give is left out.
+    """
+    server = summary["server"]
+    found = {f"evaluate/client_{k:02d}": client["accuracy"] for k, client in enumerate(summary["clients"])}
+    found |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
+    found |= {f"evaluate/server_{which}": server[f"accuracy_{which}"] for which in ("last", "best")}
+    found |= {f"evaluate/server_{name}": server[name] for name in ("balanced_accuracy", "macro_auroc", "ece")}
+    found |= {f"evaluate/recall_{j:02d}": row["recall"] for j, row in enumerate(server["by_class"])}
+    for who, distances in distances_of(summary).items():
+        found |= {f"evaluate/{who}_{name}": distances[name] for name in ("fid", "kid")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _distances(summary: Mapping[str, Any]) -> dict[str, Any]:
+def distances_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """FID and KID of the synthetic images and of their bounds; nothing where they were not measured."""
     synthetic = summary["synthetic"]
     return {"synthetic": synthetic, **{who: synthetic[who] for who in ("noise", "real")}} if synthetic else {}
-
-
-def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path]) -> None:
-    """A table of clients, ensembles and server, and where the files are."""
-    title = f"{summary['method']} on {summary['data']}, {summary['partition']['name']}, seed {summary['seed']}"
-    table = Table("who", "model", "samples", "test accuracy", title=f"{title} (budget {summary['budget']})")
-    for k, client in enumerate(summary["clients"]):
-        accuracy = "decoder only" if client["accuracy"] is None else f"{client['accuracy']:.2%}"
-        table.add_row(f"client {k}", client["model"], str(client["samples"]), accuracy)
-    table.add_section()
-    voices = sum(client["accuracy"] is not None for client in summary["clients"])
-    for name, value in summary["ensemble"]["rows"].items():
-        table.add_row(f"ensemble: {name}", f"{voices} models", "", f"{value:.2%}")
-    table.add_section()
-    server = summary["server"]
-    table.add_row("server, last round", server["model"], "", f"{server['accuracy_last']:.2%}", style="bold")
-    table.add_row("server, best round", server["model"], "", f"{server['accuracy_best']:.2%}")
-    console.print(table)
-    if distances := _distances(summary):
-        told = ", ".join(f"{who} {found['fid']:.4g} / {found['kid']:.4g}" for who, found in distances.items())
-        extractor = summary["synthetic"]["extractor"]["model"]
-        console.print(f"FID / KID to training images on features of our {extractor}, not Inception's: {told}")
-    for file in files:
-        console.print(str(file), soft_wrap=True)
