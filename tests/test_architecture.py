@@ -50,7 +50,7 @@ FLOORS = (
     ("__main__",),
     ("__init__",),
     ("job",),
-    ("pipeline",),
+    ("pipeline", "serving"),
     ("reporting",),
     ("config",),
     ("experiment",),
@@ -61,7 +61,7 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("code", "disk"),
+    ("code", "disk", "fits"),
     ("process", "seeds", "errors", "values", "version"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""

@@ -1,4 +1,4 @@
-"""The one error that users are meant to see."""
+"""The one error that users are meant to see, and its kind for uploads of which none is left."""
 
 
 class OneshotError(Exception):
@@ -6,3 +6,7 @@ class OneshotError(Exception):
 
     The program prints the line, without a traceback, and ends with exit code 2.
     """
+
+
+class NothingLeftError(OneshotError):
+    """Every upload was turned away; `oneshot-fl aggregate` ends with exit code 3."""

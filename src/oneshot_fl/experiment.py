@@ -31,14 +31,9 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """One run before it begins, in the order of the data flow."""
+class Serving:
+    """What the server does with uploads, whoever made them, in the order of the data flow."""
 
-    data: DataPlan
-    partition: PartitionPlan
-    proxy: ProxyPlan
-    clients: tuple[ClientPlan, ...]
-    attack: Recipe[UploadStep] | None
     gate: Recipe[UploadStep] | None
     generator: Recipe[ConvGenerator]
     stratification: Stratification
@@ -47,7 +42,6 @@ class Experiment:
     student: StudentPlan
     distillation: Distillation
     evaluation: Evaluation
-    communication_rounds: Count
     store: Path
     trainer: TrainerSettings
     loggers: tuple[Callable[[Path], Logger], ...]
@@ -61,7 +55,14 @@ class Experiment:
         """What the method's parts need, and what those phases need that only some methods ask for."""
         return self.method.needs | (self.recitation.needs if "recitals" in self.method.needs else frozenset())
 
-    @property
-    def upload_steps(self) -> list[Recipe[UploadStep]]:
-        """What happens to the uploads before the server works on them."""
-        return [step for step in (self.attack, self.gate) if step is not None]
+
+@dataclass(frozen=True)
+class Experiment(Serving):
+    """One run before it begins: the clients and their data, and what the server does with what they upload."""
+
+    data: DataPlan
+    partition: PartitionPlan
+    proxy: ProxyPlan
+    clients: tuple[ClientPlan, ...]
+    attack: Recipe[UploadStep] | None
+    communication_rounds: Count

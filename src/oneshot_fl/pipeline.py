@@ -10,23 +10,27 @@ import torch
 from rich.console import Console
 
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.experiment import Experiment
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.evaluate import evaluate, tested_ensembles
+from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled, distill
 from oneshot_fl.phases.prepare import RunData, prepare
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
-from oneshot_fl.recipe import described
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.printed import print_summary
-from oneshot_fl.reporting.run_result import RunResult
+from oneshot_fl.reporting.run_result import RunResult, Served
 from oneshot_fl.reporting.summary import final_metrics, summarise, write_results
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
@@ -109,69 +113,132 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
     clients = train_clients(
         given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
     )
-    uploads = received(clients)
-    for step in experiment.upload_steps:
-        uploads = uploads.through(step(), described(step))
-    guidance = _guidance(experiment, given.data, uploads, context)
-    recitals = _recitals(experiment, given.data, uploads, context)
-    server = Server(
-        given.data.spec,
-        uploads,
-        guidance.U if guidance else None,
-        given.proxy,
-        recitals.of_clients if recitals else None,
-    )
-    _note_idle_terms(experiment, uploads, context)
+    uploads = _through(experiment.attack, received(clients), given.data.spec)
     test = _test_set(experiment, given.data)
-    distilled = distill(
-        given.data,
-        test,
-        server,
-        experiment.method,
-        student=experiment.student,
-        settings=experiment.distillation,
+    served = serve(
+        experiment,
+        uploads,
+        given.data.spec,
+        test=test,
+        data_key=given.data.fingerprint,
+        proxy=given.proxy,
         context=context,
     )
-    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
-    ensembles = tested_ensembles(rows, own, replace(server, student=distilled.model), distilled.ensemble)
-    evaluated = evaluate(test, uploads.models, distilled.model, ensembles, context=context)
-    return RunResult(given.data, given.partition, clients, guidance, recitals, distilled, evaluated)
+    return RunResult(
+        **vars(served),
+        data=given.data,
+        partition=given.partition,
+        clients=clients,
+        evaluated=assess(experiment, served, test, context),
+    )
+
+
+def serve(
+    plan: Serving,
+    uploads: Uploads,
+    spec: DataSpec,
+    *,
+    test: ImageBatches | None,
+    data_key: str,
+    proxy: Proxy | None = None,
+    context: Context,
+) -> Served:
+    """The server's half: gate, what the method's parts ask for, distillation. Whoever made the uploads is the same.
+
+    Args:
+        plan: what the server does.
+        uploads: as they arrived.
+        spec: of the images that all models take.
+        test: the test set, where there is one.
+        data_key: fingerprint of the data set that the test set belongs to.
+        proxy: the server's own images, where it has some.
+        context: see there.
+
+    Raises:
+        NothingLeftError: the gate turned every upload away.
+        OneshotError: the student diverged.
+    """
+    uploads = _through(plan.gate, uploads, spec)
+    _tell_quarantined(uploads, context)
+    guidance = _guidance(plan, spec, uploads, context)
+    recitals = _recitals(plan, spec, uploads, context)
+    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recitals.of_clients if recitals else None)
+    _note_idle_terms(plan, uploads, context)
+    distilled = distill(
+        test,
+        server,
+        plan.method,
+        data_key=data_key,
+        student=plan.student,
+        settings=plan.distillation,
+        context=context,
+    )
+    calibration = calibrate(
+        distilled.model,
+        uploads.models,
+        distilled.images,
+        spec=spec,
+        seed=plan.distillation.seed,
+        batch_size=plan.evaluation.batch_size,
+    )
+    return Served(server, guidance, recitals, distilled, calibration)
+
+
+def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Evaluated:
+    """Test accuracy of every client that is used, of the ensembles, and of the server."""
+    rows, own, distilled = plan.evaluation.ensembles, plan.method.ensemble, served.server
+    ensembles = tested_ensembles(rows, own, replace(served.given, student=distilled.model), distilled.ensemble)
+    temperature = served.calibration.temperature if served.calibration else 1.0
+    models = served.given.uploads.models
+    return evaluate(test, models, distilled.model, ensembles, temperature=temperature, context=context)
 
 
 def received(clients: list[TrainedClient]) -> Uploads:
     """What the server receives of the clients, by kind."""
-    sent = [client.upload for client in clients]
+    sent = [replace(client.upload, name=f"client {k}") for k, client in enumerate(clients)]
     return Uploads(
         tuple(upload for upload in sent if isinstance(upload, ClassifierUpload)),
         tuple(upload for upload in sent if isinstance(upload, DecoderUpload)),
     )
 
 
-def _guidance(experiment: Experiment, data: Dataset, uploads: Uploads, context: Context) -> Guidance | None:
+def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec) -> Uploads:
+    """The uploads after an attack or a gate, where there is one."""
+    return uploads if step is None else uploads.through(step_for(step, spec), described(step))
+
+
+def _tell_quarantined(uploads: Uploads, context: Context) -> None:
+    for one in uploads.quarantined:
+        context.progress.note(f"quarantined {one.name}: {one.reason}")
+    if not uploads.named():
+        raise NothingLeftError("no upload is left: the gate turned all of them away; its lines are above")
+
+
+def _guidance(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Guidance | None:
     """The guidance matrix, where a part of the method needs it."""
-    if "guidance" not in experiment.method.needs:
+    if "guidance" not in plan.method.needs:
         return None
     return stratify(
         uploads,
-        spec=data.spec,
-        generator=experiment.generator,
-        settings=experiment.stratification,
+        spec=spec,
+        generator=plan.generator,
+        settings=plan.stratification,
         context=context,
     )
 
 
-def _recitals(experiment: Experiment, data: Dataset, uploads: Uploads, context: Context) -> Recitals | None:
+def _recitals(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Recitals | None:
     """What every client recites, where a part of the method needs it."""
-    if "recitals" not in experiment.method.needs:
+    if "recitals" not in plan.method.needs:
         return None
-    return recite(uploads, spec=data.spec, settings=experiment.recitation, context=context)
+    return recite(uploads, spec=spec, settings=plan.recitation, context=context)
 
 
-def _note_idle_terms(experiment: Experiment, uploads: Uploads, context: Context) -> None:
+def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     """What a user should know although it is no mistake."""
-    terms = {f"method.objective.{name}": term for name, term in experiment.method.objective.items()}
-    if "recitals" in experiment.method.needs:
-        terms |= {f"recite.objective.{name}": term for name, term in experiment.recitation.objective.items()}
+    terms = {f"method.objective.{name}": term for name, term in plan.method.objective.items()}
+    if "recitals" in plan.method.needs:
+        terms |= {f"recite.objective.{name}": term for name, term in plan.recitation.objective.items()}
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
         context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")

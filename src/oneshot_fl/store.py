@@ -265,8 +265,13 @@ def _write_artifact(folder: Path, manifest: dict[str, Any], artifact: Artifact) 
     sync(folder)
 
 
-def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> str:
     """Write tensors as safetensors, with the mode that the umask gives, and return the SHA-256 of the file.
+
+    Args:
+        tensors: by their names.
+        path: of the file.
+        metadata: texts that the file carries along.
 
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
@@ -275,7 +280,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
     with writing(str(path.parent)):
         path.write_bytes(b"")
         mode = path.stat().st_mode
-        save_file(plain, path)
+        save_file(plain, path, None if metadata is None else dict(metadata))
         path.chmod(mode)  # safetensors leaves 0600, which nobody else in a group can read
         sync(path)
         return _sha256(path)

@@ -27,5 +27,8 @@ def test_the_server_receives_classifiers_and_decoders_apart_in_their_order():
     decoder = decoder_of(mlp(SMALL, latent=2, hidden=4), [1, 0, 4])
     sent = [classifiers[0], decoder, classifiers[1]]
     uploads = received([TrainedClient(upload, "any", "any", 5, 0.0, 1) for upload in sent])
-    assert uploads.classifiers == tuple(classifiers)
+    assert [(upload.key, upload.name) for upload in uploads.classifiers] == [
+        ("classifier 0", "client 0"),
+        ("classifier 1", "client 2"),
+    ]
     assert uploads.decoders == (decoder,)

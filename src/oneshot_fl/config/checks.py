@@ -13,11 +13,11 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, choices, did_you_mean, plain, recipe
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
-from oneshot_fl.config.fits import shown
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
 from oneshot_fl.config.rules import check_group, has_no_value
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import shown
 
 
 def check(cfg: DictConfig) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import architecture, plain
-from oneshot_fl.config.fits import problem
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import problem
 from oneshot_fl.values import NotNegative
 
 KindName = Literal["classifier", "cvae"]

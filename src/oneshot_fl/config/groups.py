@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, get_origin
 
-from oneshot_fl.config.fits import shown
 from oneshot_fl.config.rules import (
     MISSING,
     Parameter,
@@ -18,6 +17,7 @@ from oneshot_fl.config.rules import (
     target_of,
 )
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import shown
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import (
     NOT_EMPTY,
@@ -179,7 +179,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
     for step in STEPS:
         check_group(step, settings.get(step))
         if settings[step]:
-            check_call(step, settings[step])
+            check_call(step, settings[step], given=INSIDE)
 
 
 def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.config.fits import problem, shown
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 
 LABELS: dict[str, Any] = {"_target_": str, "_partial_": bool, "name": Name}

@@ -29,6 +29,16 @@ def trainable_batches(order: Tensor, batch_size: int) -> list[Tensor]:
     return [*batches[:-2], torch.cat(batches[-2:])]
 
 
+class Unlabelled:
+    """What a model is asked where there is no test set, to see whether its answers are finite: one grey image."""
+
+    def __init__(self, spec: DataSpec) -> None:
+        self.spec = spec
+
+    def __iter__(self) -> Iterator[tuple[Tensor, None]]:
+        yield torch.zeros(1, self.spec.channels, self.spec.size, self.spec.size), None
+
+
 class ImageBatches:
     """An iterable over normalised images `[b, C, H, W]` and labels `[b]`; shuffled anew each time if `rng` is given.
 

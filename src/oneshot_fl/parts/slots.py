@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
@@ -22,7 +24,7 @@ LabelledTeacher = Callable[[Tensor, Tensor], Tensor]
 """Images `[b, C, H, W]` and the labels `[b]` that they are made for -> the ensemble's logits `[b, c]`."""
 Schedule = Literal["constant", "cosine", "steps", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
-"""An attack or a gate: what it leaves of the uploads."""
+"""An attack or a gate: what it leaves of the uploads; made with the `DataSpec` of the images where it takes `spec`."""
 
 
 class Score(Protocol):
@@ -229,6 +231,11 @@ class Method:
             schedule=self.schedule,
             warm_up=self.warm_up() if self.warm_up and warm_up else None,
         )
+
+
+def step_for(step: Recipe[UploadStep], spec: DataSpec) -> UploadStep:
+    """An attack or a gate for models of images of `spec`."""
+    return step(spec=spec) if "spec" in signature(step.target).parameters else step()
 
 
 def objective_of(terms: Mapping[str, Recipe[Term]]) -> Objective:

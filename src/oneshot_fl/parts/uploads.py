@@ -25,6 +25,8 @@ class ClassifierUpload:
     """Fingerprint of everything that the upload depends on."""
     label_counts: Tensor | None = None
     """How many samples of every class the client has, `[c]`; uploaded only where a part of the method needs it."""
+    name: str = ""
+    """What reports call the client."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,18 @@ class DecoderUpload:
     key: str
     build: Callable[[], CVAE]
     """A VAE of the same architecture with new weights."""
+    name: str = ""
+    """What reports call the client."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """An upload that the server does not use."""
+
+    name: str
+    """What reports call the client."""
+    reason: str
+    """One line."""
 
 
 Upload = TypeVar("Upload", ClassifierUpload, DecoderUpload)
@@ -50,6 +64,8 @@ class Uploads:
 
     classifiers: tuple[ClassifierUpload, ...]
     decoders: tuple[DecoderUpload, ...] = ()
+    quarantined: tuple[Quarantined, ...] = ()
+    """What was turned away on the way here, and why."""
 
     @property
     def models(self) -> list[nn.Module]:
@@ -69,15 +85,22 @@ class Uploads:
 
     @property
     def key(self) -> str:
-        """Fingerprint of all uploads."""
+        """Fingerprint of all uploads that are used."""
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
 
     def through(self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any]) -> "Uploads":
         """What a step (an attack, a gate) leaves of them; an upload that it replaced gets a key that says by what."""
         after = step(self)
-        return Uploads(
-            _rekeyed(self.classifiers, after.classifiers, described), _rekeyed(self.decoders, after.decoders, described)
+        return replace(
+            after,
+            classifiers=_rekeyed(self.classifiers, after.classifiers, described),
+            decoders=_rekeyed(self.decoders, after.decoders, described),
         )
+
+    def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
+        """All uploads by the name of their client."""
+        decoders = {upload.name: upload for upload in self.decoders}
+        return {**{upload.name: upload for upload in self.classifiers}, **decoders}
 
 
 def _rekeyed(before: tuple[Upload, ...], after: tuple[Upload, ...], described: Mapping[str, Any]) -> tuple[Upload, ...]:

@@ -65,8 +65,14 @@ def class_figures(logits: Tensor, y: Tensor) -> ClassFigures:
     return ClassFigures(
         confusion=multiclass_confusion_matrix(logits, y, num_classes=classes).tolist(),
         auroc=[rounded(value) if 0 < own < len(y) else None for value, own in zip(auroc, images, strict=True)],
-        ece=rounded(float(multiclass_calibration_error(probabilities, y, num_classes=classes, n_bins=BINS))),
+        ece=calibration_error(logits, y),
     )
+
+
+def calibration_error(logits: Tensor, y: Tensor) -> float:
+    """The expected one, of logits `[n, c]` on images with labels `[n]`."""
+    probabilities = logits.double().softmax(dim=1)
+    return rounded(float(multiclass_calibration_error(probabilities, y, num_classes=logits.shape[1], n_bins=BINS)))
 
 
 def recalls(confusion: Tensor) -> list[float | None]:

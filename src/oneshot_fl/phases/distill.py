@@ -191,15 +191,17 @@ class DistillModule(LightningModule):
             self._terms[who].append(values)
         return torch.stack(totals).sum()
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: tuple[Tensor, Tensor | None], batch_idx: int) -> None:
         """Test accuracy of the student after the round; reported, never used to choose anything."""
         logits = self.student(batch[0])
-        self.accuracy.update(logits, batch[1])
+        if batch[1] is not None:
+            self.accuracy.update(logits, batch[1])
         self._answers_finite.append(torch.isfinite(logits).all())
 
     def on_validation_epoch_end(self) -> None:
         """Close the round's row of the history; only here a round waits for the device."""
-        row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": fraction(self.accuracy)}
+        tested = fraction(self.accuracy) if self.accuracy.update_called else None
+        row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": tested}
         self.accuracy.reset()
         for who, values in self._terms.items():
             names = values[0] if values else ()

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.data.batches import ImageBatches, Unlabelled
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import ClientBank, all_alike
 from oneshot_fl.models.per_architecture import members_of, together
@@ -31,6 +31,7 @@ class Distilled:
 
     model: nn.Module
     history: list[dict[str, Any]]
+    """A row a round; its `accuracy` is None where there was no test set."""
     pool_bytes: int
     """What the pool held after the last round."""
     ensemble: dict[str, Tensor]
@@ -63,11 +64,11 @@ class StudentPlan:
 
 
 def distill(
-    data: Dataset,
-    test: ImageBatches,
+    test: ImageBatches | None,
     server: Server,
     method: Method,
     *,
+    data_key: str,
     student: StudentPlan,
     settings: Distillation,
     context: Context,
@@ -75,19 +76,19 @@ def distill(
     """Turn the uploads into the global model; one artifact, resumable after every round.
 
     Args:
-        data: for its spec, and because the history's test accuracies are part of the result.
-        test: the test set, for the accuracy after every round.
+        test: the test set, for the accuracy after every round; None: there is none.
+        data_key: fingerprint of the data set, because the history's test accuracies are part of the result.
 
     Raises:
         OneshotError: the student diverged; nothing of it is stored.
     """
-    build = partial(student.build, data.spec, seed=settings.seed, as_clients_began="clients_start" in method.needs)
+    build = partial(student.build, server.spec, seed=settings.seed, as_clients_began="clients_start" in method.needs)
 
     def make(work: Path) -> Artifact:
         return _make(work, build(), server, method, test, settings, report, context)
 
     inputs = {
-        "data": data.fingerprint,
+        "data": data_key,
         "uploads": server.uploads.key,
         "guidance": guidance_key(server),
         "recitals": [each.key for each in server.recitals or ()],
@@ -125,7 +126,7 @@ def _make(
     student: nn.Module,
     server: Server,
     method: Method,
-    test: ImageBatches,
+    test: ImageBatches | None,
     settings: Distillation,
     report: "_RoundReport",
     context: Context,
@@ -137,7 +138,7 @@ def _make(
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
     module = DistillModule(model, bank, loop, classes=server.spec.classes, settings=settings)
-    seconds = _fit(module, test, RoundCheckpoint(work), report, context)
+    seconds = _fit(module, test or Unlabelled(server.spec), RoundCheckpoint(work), report, context)
     tensors = {
         **_prefixed("student", module.student.state_dict()),
         **_prefixed("ensemble", module.ensemble.state_dict()),
@@ -158,7 +159,7 @@ def _only(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _fit(
     module: DistillModule,
-    test: ImageBatches,
+    test: ImageBatches | Unlabelled,
     checkpoint: RoundCheckpoint,
     report: "_RoundReport",
     context: Context,
@@ -193,12 +194,13 @@ class _RoundReport:
 
     def __call__(self, history: list[dict[str, Any]]) -> None:
         for row in history[self.seen :]:
-            metrics = {"distill/accuracy": row["accuracy"]}
+            tested = row["accuracy"]
+            metrics = {} if tested is None else {"distill/accuracy": tested}
             terms = {who: values for who, values in row.items() if isinstance(values, dict)}
             for who, values in terms.items():
                 metrics |= {f"distill/{who}_{name}": value for name, value in values.items()}
             self.log.log(metrics, row["round"])
-            self.task.reach(row["round"], f"accuracy {row['accuracy']:.3f}")
+            self.task.reach(row["round"], "" if tested is None else f"accuracy {tested:.3f}")
         self.seen = len(history)
 
 

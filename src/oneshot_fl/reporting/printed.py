@@ -31,7 +31,7 @@ def _table(summary: Mapping[str, Any]) -> Table:
     header = ("who", "model", "samples", "test accuracy", "balanced")
     table = Table(*header, title=f"{title} (budget {summary['budget']})")
     for k, client in enumerate(summary["clients"]):
-        told = _pair(client) if client["accuracy"] is not None else ("decoder only", "")
+        told = _pair(client) if client["accuracy"] is not None else (_untested(client), "")
         table.add_row(f"client {k}", client["model"], str(client["samples"]), *told)
     table.add_section()
     voices = sum(client["accuracy"] is not None for client in summary["clients"])
@@ -46,14 +46,25 @@ def _table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _untested(client: Mapping[str, Any]) -> str:
+    return "decoder only" if client["quarantined"] is None else "quarantined"
+
+
 def _pair(figures: Mapping[str, Any]) -> tuple[str, str]:
     return f"{figures['accuracy']:.2%}", f"{figures['balanced_accuracy']:.2%}"
+
+
+def _calibrated(server: Mapping[str, Any]) -> str:
+    fitted = server["calibration"]
+    return f", {fitted['ece']:.2%} at temperature {fitted['temperature']:g}" if fitted else ""
 
 
 def class_lines(server: Mapping[str, Any]) -> list[str]:
     """The server's macro figures and recalls, and the classes that the test set tells nothing of."""
     auroc = "undefined" if server["macro_auroc"] is None else f"{server['macro_auroc']:.4f}"
-    lines = [f"server, last round: macro AUROC {auroc}, calibration error (ECE) {server['ece']:.2%}"]
+    lines = [
+        f"server, last round: macro AUROC {auroc}, calibration error (ECE) {server['ece']:.2%}{_calibrated(server)}"
+    ]
     rows = [row for row in server["by_class"] if row["recall"] is not None]
     shown = rows if len(rows) <= LISTED else sorted(rows, key=lambda row: row["recall"])[:LISTED]
     which = "by class" if len(rows) <= LISTED else f"of the {LISTED} worst of {len(rows)} classes"

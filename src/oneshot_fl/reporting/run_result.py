@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.phases.calibrate import Calibration
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.global_model import Distilled
@@ -12,13 +14,23 @@ from oneshot_fl.phases.stratify import Guidance
 
 
 @dataclass(frozen=True)
-class RunResult:
+class Served:
+    """What the server had, and what it made of it."""
+
+    given: Server
+    """The uploads that it used, and what it computed of them for the method's parts."""
+    guidance: Guidance | None
+    recitals: Recitals | None
+    server: Distilled
+    calibration: Calibration | None
+    """None where no client uploaded a classifier that could teach how sure to be."""
+
+
+@dataclass(frozen=True)
+class RunResult(Served):
     """The results of all phases, as the report needs them."""
 
     data: Dataset
     partition: Partition
     clients: list[TrainedClient]
-    guidance: Guidance | None
-    recitals: Recitals | None
-    server: Distilled
     evaluated: Evaluated

@@ -66,6 +66,10 @@ def summarise(
         "server": {
             **_server_accuracies(result),
             **_by_class(evaluated.server, data.data.class_names),
+            "calibration": {**vars(result.calibration), "ece": evaluated.calibrated_ece}
+            if result.calibration
+            else None,
+            "abstention": [vars(row) for row in evaluated.abstention],
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
@@ -103,22 +107,28 @@ def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
 
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
-    """One entry per client, with the seconds of its training; one that uploads a decoder has no accuracy."""
-    evaluated = result.evaluated
-    tested = iter(zip(evaluated.accuracies.clients, evaluated.balanced.clients, strict=True))
-    own = [next(tested) if client.kind == "classifier" else (None, None) for client in result.clients]
+    """One entry per client, with the seconds of its training; without accuracy where it uploads a decoder.
+
+    Nor has one that the gate turned away; `quarantined` says why.
+    """
+    uploads = result.given.uploads
+    used, evaluated = [upload.name for upload in uploads.classifiers], result.evaluated
+    accuracies = dict(zip(used, evaluated.accuracies.clients, strict=True))
+    balanced = dict(zip(used, evaluated.balanced.clients, strict=True))
+    reasons = {one.name: one.reason for one in uploads.quarantined}
     return [
         {
             "kind": client.kind,
-            "accuracy": accuracy,
-            "balanced_accuracy": balanced,
+            "accuracy": accuracies.get(f"client {k}"),
+            "balanced_accuracy": balanced.get(f"client {k}"),
+            "quarantined": reasons.get(f"client {k}"),
             "model": client.name,
             "samples": client.samples,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
         }
-        for client, (accuracy, balanced) in zip(result.clients, own, strict=True)
+        for k, client in enumerate(result.clients)
     ]
 
 
@@ -133,6 +143,15 @@ def _by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
             {"class": name, "images": images, "recall": recall, "auroc": auroc} for name, images, recall, auroc in rows
         ],
         "confusion": figures.confusion,
+    }
+
+
+def _sureness(result: RunResult) -> dict[str, Any]:
+    """How well the server knows when it is right."""
+    fitted, evaluated = result.calibration, result.evaluated
+    return {
+        "calibration": {**vars(fitted), "ece": evaluated.calibrated_ece} if fitted else None,
+        "abstention": [vars(row) for row in evaluated.abstention],
     }
 
 
@@ -183,6 +202,10 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 
 
+CALIBRATED = {"temperature": "temperature", "ece_calibrated": "ece"}
+"""Metrics of the run log, and where a calibration holds them."""
+
+
 def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     """The figures at the end of a run, and the distances of its synthetic images, named for the run log.
 
@@ -193,6 +216,8 @@ def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     found |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
     found |= {f"evaluate/server_{which}": server[f"accuracy_{which}"] for which in ("last", "best")}
     found |= {f"evaluate/server_{name}": server[name] for name in ("balanced_accuracy", "macro_auroc", "ece")}
+    if server["calibration"]:
+        found |= {f"evaluate/server_{name}": server["calibration"][key] for name, key in CALIBRATED.items()}
     found |= {f"evaluate/recall_{j:02d}": row["recall"] for j, row in enumerate(server["by_class"])}
     for who, distances in distances_of(summary).items():
         found |= {f"evaluate/{who}_{name}": distances[name] for name in ("fid", "kid")}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-
 @dataclass(frozen=True)
 class Picture:
     """One image, or what is wrong with it."""

@@ -7,7 +7,6 @@ from torch import nn
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.context import Context
@@ -31,12 +30,11 @@ def by_the_loop(
     """What the method that these overrides choose makes of the server's uploads."""
     method = experiment_of(compose_config("distill.batch_size=8", *overrides)).method
     part = (torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.arange(6) % 3)
-    data = make_dataset(name="zeros", train=part, test=part, class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
     return distill(
-        data,
         ImageBatches(*part, spec=SMALL, batch_size=8),
         server,
         method,
+        data_key="zeros",
         student=StudentPlan(tuple(map(Architecture, students)), clients_seed=0),
         settings=replace(SETTINGS, rounds=rounds),
         context=context,

@@ -85,7 +85,7 @@ def _method(*, reset: bool = False, pool_rounds: int | None = None, student_lr: 
 def _distill(data, server, context, method, **options):
     test = ImageBatches(data.test_images, data.test_labels, spec=SPEC, batch_size=16)
     settings = replace(SETTINGS, **options)
-    return distill(data, test, server, method, student=STUDENT, settings=settings, context=context)
+    return distill(test, server, method, data_key=data.fingerprint, student=STUDENT, settings=settings, context=context)
 
 
 def _same(first: nn.Module, second: nn.Module) -> bool:

@@ -12,6 +12,7 @@ def test_final_metrics_are_named_by_phase():
             "balanced_accuracy": 0.5,
             "macro_auroc": None,
             "ece": 0.6,
+            "calibration": {"temperature": 1.5, "ece": 0.1},
             "by_class": [{"recall": 0.7}, {"recall": None}],
         },
     }
@@ -22,6 +23,8 @@ def test_final_metrics_are_named_by_phase():
         "evaluate/server_best": 0.4,
         "evaluate/server_balanced_accuracy": 0.5,
         "evaluate/server_ece": 0.6,
+        "evaluate/server_temperature": 1.5,
+        "evaluate/server_ece_calibrated": 0.1,
         "evaluate/recall_00": 0.7,
     }
     bounds = {"noise": {"fid": 9.0, "kid": 0.9}, "real": {"fid": 1.0, "kid": 0.1}}

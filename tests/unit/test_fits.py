@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pytest
 
-from oneshot_fl.config.fits import A_PART, is_finite, problem, shown
+from oneshot_fl.fits import A_PART, is_finite, problem, shown
 from oneshot_fl.values import Rule
 
 EVEN = Annotated[int, Rule("an even number", lambda value: value % 2 == 0)]

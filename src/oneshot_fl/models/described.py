@@ -1,0 +1,202 @@
+"""What a model file says of its model, in the metadata of a safetensors file: uploads and server models alike.
+
+One JSON text under the key `oneshot_fl`. Whatever it says was written by somebody else: every value is checked, and
+nothing that it names is imported here (`config.described` builds).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import problem, shown
+from oneshot_fl.values import Channels, Count, CountOrZero, Deviations, Means, Positive, Rule, Side
+
+FORMAT = 1
+"""The version of this format; a reader refuses any other."""
+KEY = "oneshot_fl"
+"""Of the metadata."""
+LONGEST = 1_000_000
+"""Characters of the JSON text."""
+MOST_CLASSES, MOST_VALUES, DEEPEST, LONGEST_TEXT = 10_000, 200, 3, 200
+"""Classes; values inside one architecture, how deep they are nested, and characters of a name."""
+
+
+def _is_short(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and text.isprintable()
+
+
+Kind = Literal["classifier", "decoder"]
+"""Images to logits, or the decoder of a conditional VAE."""
+ShortText = Annotated[str, Rule("a printable text of at most 200 characters", _is_short)]
+Accuracy = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]
+ClassNames = Annotated[
+    list[ShortText],
+    Rule(f"a list of 1 to {MOST_CLASSES} different names", lambda v: 1 <= len(v) == len(set(v)) <= MOST_CLASSES),
+]
+Architectures = Annotated[list[dict[str, Any]], Rule("a list of 1 to 20 architectures", lambda v: 1 <= len(v) <= 20)]
+TABLE: dict[str, Any] = {
+    "format": int,
+    "kind": Kind,
+    "architectures": Architectures,
+    "data": dict[str, Any],
+    "class_names": ClassNames,
+    "samples": Count | None,
+    "label_counts": list[CountOrZero] | None,
+    "versions": dict[ShortText, ShortText],
+    "method": ShortText | None,
+    "accuracy": Accuracy | None,
+    "temperature": Positive | None,
+}
+DATA: dict[str, Any] = {"channels": Channels, "size": Side, "mean": Means, "std": Deviations}
+OPTIONAL = frozenset({"samples", "label_counts", "versions", "method", "accuracy", "temperature"})
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What a model file says of its model."""
+
+    kind: Kind
+    architectures: tuple[Mapping[str, Any], ...]
+    """One, or several whose models vote (`models.per_architecture`); a decoder has one. Each holds what a file of
+    conf/model holds: `name`, `_target_` and the target's plain arguments; or a `name` of conf/model alone."""
+    spec: DataSpec
+    class_names: tuple[str, ...]
+    """In the order of the logits."""
+    samples: int | None = None
+    """That the model was trained on."""
+    label_counts: tuple[int, ...] | None = None
+    """How many samples of every class those were, `[c]`."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of the programs that made it, by their names."""
+    method: str | None = None
+    """Of a server model."""
+    accuracy: float | None = None
+    """Of a server model on the test set, a fraction."""
+    temperature: float | None = None
+    """What logits are divided by before the softmax; None: not calibrated."""
+
+    def metadata(self) -> dict[str, str]:
+        """What `described_by` reads, for a safetensors file."""
+        spec = self.spec
+        told = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "architectures": [dict(one) for one in self.architectures],
+            "data": {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)},
+            "class_names": list(self.class_names),
+            "samples": self.samples,
+            "label_counts": None if self.label_counts is None else list(self.label_counts),
+            "versions": dict(self.versions),
+            "method": self.method,
+            "accuracy": self.accuracy,
+            "temperature": self.temperature,
+        }
+        return {KEY: json.dumps({name: value for name, value in told.items() if value is not None}, allow_nan=False)}
+
+
+def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
+    """What the metadata of a file say.
+
+    Args:
+        metadata: of a safetensors file.
+        source: what an error calls it.
+
+    Raises:
+        OneshotError: nothing is said under our key, or something there is not what it should be; names the first.
+    """
+    told = _parsed(metadata, source)
+    _check_table(told, TABLE, OPTIONAL, source, "")
+    _check_table(told["data"], DATA, frozenset(), source, "data.")
+    for number, architecture in enumerate(told["architectures"]):
+        _check_architecture(architecture, source, f"architectures[{number}]")
+    if told["kind"] == "decoder" and len(told["architectures"]) > 1:
+        raise OneshotError(f"{source}: architectures: a decoder has one, not {len(told['architectures'])}")
+    names, counts, samples = told["class_names"], told.get("label_counts"), told.get("samples")
+    if counts is not None and (len(counts) != len(names) or not sum(counts) or samples not in (None, sum(counts))):
+        raise OneshotError(
+            f"{source}: label_counts={shown(counts)}: must be one number for each of {len(names)} class_names, not all "
+            f"0, and make up samples={samples}"
+        )
+    return ModelDescription(
+        kind=told["kind"],
+        architectures=tuple(told["architectures"]),
+        spec=_spec(told["data"], len(names), source),
+        class_names=tuple(names),
+        samples=sum(counts) if samples is None and counts else samples,
+        label_counts=None if counts is None else tuple(counts),
+        versions=told.get("versions") or {},
+        **{name: told.get(name) for name in ("method", "accuracy", "temperature")},
+    )
+
+
+def _parsed(metadata: Mapping[str, str], source: str) -> dict[str, Any]:
+    text = metadata.get(KEY)
+    if not isinstance(text, str):
+        raise OneshotError(
+            f"{source}: says nothing of its model (no metadata under {KEY!r}); make it with `oneshot-fl pack`"
+        )
+    if len(text) > LONGEST:
+        raise OneshotError(f"{source}: what it says of its model is longer than {LONGEST:,} characters")
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OneshotError(f"{source}: the metadata under {KEY!r} are no JSON") from error
+    if not isinstance(told, dict):
+        raise OneshotError(f"{source}: the metadata under {KEY!r} must be a JSON object")
+    if told.get("format") != FORMAT:
+        raise OneshotError(
+            f"{source}: format={shown(told.get('format'))}: this version of oneshot_fl reads format {FORMAT}"
+        )
+    return told
+
+
+def _check_table(
+    told: Mapping[str, Any], table: Mapping[str, Any], optional: frozenset[str], source: str, prefix: str
+) -> None:
+    for name, hint in table.items():
+        if name not in told and name not in optional:
+            raise OneshotError(f"{source}: {prefix}{name} is missing")
+        if name in told and (wanted := problem(told[name], hint)):
+            raise OneshotError(f"{source}: {prefix}{name}={shown(told[name])}: must be {wanted}")
+    if unknown := sorted(told.keys() - table.keys()):
+        raise OneshotError(f"{source}: {prefix}{shown(unknown[0])} is no part of format {FORMAT}")
+
+
+def _check_architecture(told: Mapping[str, Any], source: str, key: str) -> None:
+    """Whether it has a name or a target, and its arguments are plain and few."""
+    target = told.get("_target_")
+    if problem(told.get("name", target), ShortText) or problem(target, ShortText | None):
+        raise OneshotError(f"{source}: {key} needs a name of conf/model, or a _target_")
+    if target is None and len(told) > 1:
+        raise OneshotError(f"{source}: {key} has arguments but no _target_; give a name alone, or the _target_")
+    arguments = {name: value for name, value in told.items() if name != "_target_"}
+    if _values(arguments, DEEPEST) > MOST_VALUES:
+        raise OneshotError(
+            f"{source}: {key}: arguments must be at most {MOST_VALUES} numbers, switches and short texts, in lists and "
+            f"dictionaries nested at most {DEEPEST} deep, whose names are plain words"
+        )
+
+
+def _values(node: Any, depth: int) -> int:
+    """How many values there are inside; more than may be where one is not plain."""
+    if isinstance(node, dict | list) and depth == 0:
+        return MOST_VALUES + 1
+    if isinstance(node, dict):
+        plain = all(_is_short(name) and name.isidentifier() and not name.startswith("_") for name in node)
+        return sum(_values(value, depth - 1) for value in node.values()) if plain else MOST_VALUES + 1
+    if isinstance(node, list):
+        return 1 + sum(_values(value, depth - 1) for value in node)
+    return 1 if problem(node, bool | int | float | ShortText | None) is None else MOST_VALUES + 1
+
+
+def _spec(data: Mapping[str, Any], classes: int, source: str) -> DataSpec:
+    """One number for each channel, where there is only one for all."""
+    channels = data["channels"]
+    for name in ("mean", "std"):
+        if len(data[name]) not in (1, channels):
+            raise OneshotError(f"{source}: data.{name}={shown(data[name])}: must be 1 or {channels} numbers")
+    mean, std = (tuple(map(float, data[name])) * (channels // len(data[name])) for name in ("mean", "std"))
+    return DataSpec(channels, data["size"], classes, mean, std)
