@@ -24,6 +24,7 @@ from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled, distill
 from oneshot_fl.phases.prepare import RunData, prepare
+from oneshot_fl.phases.privacy import Privacy, measure_privacy
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
@@ -56,6 +57,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             results,
             data=given,
             fidelity=_fidelity(experiment, given.data, last.server, context),
+            privacy=_privacy(experiment, given, last, context),
             seconds=time.perf_counter() - begun,
         )
         write_results(folder, experiment, summary, last.server.model)
@@ -173,14 +175,8 @@ def serve(
         settings=plan.distillation,
         context=context,
     )
-    calibration = calibrate(
-        distilled.model,
-        uploads.models,
-        distilled.images,
-        spec=spec,
-        seed=plan.distillation.seed,
-        batch_size=plan.evaluation.batch_size,
-    )
+    size = plan.evaluation.batch_size
+    calibration = calibrate(distilled.model, distilled.images, distilled.labels, spec=spec, batch_size=size)
     return Served(server, guidance, recitals, distilled, calibration)
 
 
@@ -251,6 +247,21 @@ def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context:
         return None
     test = _test_set(experiment, data)
     return measure(reference, server.images, server.labels, data=data, test=test, context=context)
+
+
+def _privacy(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> Privacy | None:
+    """What uploads and the global model give away, where that was asked for."""
+    if experiment.evaluation.privacy is None:
+        return None
+    pairs = zip(result.clients, given.indices, strict=True)
+    attacked = [(one.upload.model, own) for one, own in pairs if isinstance(one.upload, ClassifierUpload)]
+    made = {"images": result.server.images} if result.server.images is not None else {}
+    if result.recitals:
+        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
+    everybody = torch.cat(given.indices)
+    return measure_privacy(
+        experiment.evaluation.privacy, given.data, result.server.model, attacked, everybody, made, context=context
+    )
 
 
 def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:

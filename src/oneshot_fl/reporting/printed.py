@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from oneshot_fl.reporting.summary import distances_of
+from oneshot_fl.reporting.summary import distances_of, privacy_metrics
 
 LISTED = 12
 """Classes up to this many are all told; of more, those with the lowest recall."""
@@ -18,12 +18,19 @@ def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path
     console.print(_table(summary))
     for line in class_lines(summary["server"]):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if found := privacy_metrics(summary["privacy"]):
+        figures = ", ".join(f"{_plain(name)} {value:.3f}" for name, value in found.items())
+        console.print(f"privacy (an AUC of 0.5 and a TPR of 0.01 are chance): {figures}", highlight=False)
     if distances := distances_of(summary):
         told = ", ".join(f"{who} {found['fid']:.4g} / {found['kid']:.4g}" for who, found in distances.items())
         extractor = summary["synthetic"]["extractor"]["model"]
         console.print(f"FID / KID to training images on features of our {extractor}, not Inception's: {told}")
     for file in files:
         console.print(str(file), soft_wrap=True)
+
+
+def _plain(metric: str) -> str:
+    return metric.removeprefix("privacy/").replace("_", " ")
 
 
 def _table(summary: Mapping[str, Any]) -> Table:

@@ -23,7 +23,7 @@ class Served:
     recitals: Recitals | None
     server: Distilled
     calibration: Calibration | None
-    """None where no client uploaded a classifier that could teach how sure to be."""
+    """None where the method makes no images that could teach how sure to be."""
 
 
 @dataclass(frozen=True)

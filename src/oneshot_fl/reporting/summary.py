@@ -19,6 +19,7 @@ from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
+from oneshot_fl.phases.privacy import Privacy
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.store import save_tensors
@@ -31,13 +32,14 @@ def summarise(
     *,
     data: RunData,
     fidelity: Fidelity | None,
+    privacy: Privacy | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `results` has one entry per communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `fidelity` tells of the synthetic images (None: not asked for, or there are none).
+    `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find.
     """
     result = results[-1]
     evaluated, history = result.evaluated, result.server.history
@@ -74,6 +76,7 @@ def summarise(
             "pool_bytes": result.server.pool_bytes,
         },
         "synthetic": _synthetic(fidelity) if fidelity else None,
+        "privacy": described(privacy),
         "communication": [
             {
                 "clients": each.evaluated.accuracies.clients,
@@ -221,7 +224,25 @@ def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     found |= {f"evaluate/recall_{j:02d}": row["recall"] for j, row in enumerate(server["by_class"])}
     for who, distances in distances_of(summary).items():
         found |= {f"evaluate/{who}_{name}": distances[name] for name in ("fid", "kid")}
+    found |= privacy_metrics(summary["privacy"])
     return {name: value for name, value in found.items() if value is not None}
+
+
+def privacy_metrics(privacy: Mapping[str, Any] | None) -> dict[str, float]:
+    """How well attacks tell members of the server's model and, on average, of the uploads; copies among images."""
+    if privacy is None:
+        return {}
+    attacked = {"server": [privacy["server"]], "clients": [each for each in privacy["clients"] if each]}
+    found = {
+        f"privacy/{who}_{attack}_{figure}": sum(each[attack][figure] for each in models) / len(models)
+        for who, models in attacked.items()
+        for attack in ("loss", "lira")
+        for figure in ("auc", "tpr")
+        if models
+    }
+    for name, copied in privacy["synthetic"].items():
+        found |= {f"privacy/{name}_{figure}": copied[figure] for figure in ("nearer_to_training", "copies")}
+    return found
 
 
 def distances_of(summary: Mapping[str, Any]) -> dict[str, Any]:
