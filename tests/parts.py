@@ -31,14 +31,14 @@ def recipe_of(target: Callable[..., Any], **settings: Any) -> Recipe[Any]:
 
 def uploads_of(models: Sequence[nn.Module], sizes: Sequence[int], decoders: Sequence[DecoderUpload] = ()) -> Uploads:
     """Uploads of classifiers with their numbers of samples, and of decoders."""
-    pairs = zip(models, sizes, strict=True)
-    classifiers = tuple(ClassifierUpload(model, size, key=f"client {k}") for k, (model, size) in enumerate(pairs))
-    return Uploads(classifiers, tuple(decoders))
+    names = [f"client {k}" for k in range(len(models))]
+    sent = zip(models, sizes, names, strict=True)
+    return Uploads(tuple(ClassifierUpload(model, size, name, name=name) for model, size, name in sent), tuple(decoders))
 
 
 def decoder_of(vae: CVAE, label_counts: Sequence[int], *, key: str = "decoder") -> DecoderUpload:
     """The upload of a client that trained this VAE."""
-    return DecoderUpload(vae.decoder, vae.latent, torch.tensor(label_counts), key, lambda: deepcopy(vae))
+    return DecoderUpload(vae.decoder, vae.latent, torch.tensor(label_counts), key, lambda: deepcopy(vae), key)
 
 
 def server_of(

@@ -67,5 +67,11 @@ class Experiment(Serving):
     partition: PartitionPlan
     proxy: ProxyPlan
     clients: tuple[ClientPlan, ...]
-    attack: Recipe[UploadStep] | None
+    attack: Recipe[Any] | None
+    """An `UploadStep`, or a `Poison`, which hostile clients have in their plans."""
     communication_rounds: Count
+
+    @property
+    def attack_on_uploads(self) -> Recipe[UploadStep] | None:
+        """The attack, unless hostile clients are poisoned by it before they train (`ClientPlan.poison`)."""
+        return None if self.attack is None or getattr(self.attack.target, "poisons", False) else self.attack

@@ -115,7 +115,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
     clients = train_clients(
         given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
     )
-    uploads = _through(experiment.attack, received(clients), given.data.spec)
+    uploads = _through(experiment.attack_on_uploads, received(clients), given.data.spec)
     test = _test_set(experiment, given.data)
     served = serve(
         experiment,

@@ -36,6 +36,7 @@ NOT_TINY = Rule("a number of at least 1e-12", lambda value: value >= 1e-12)
 FINITE = Rule("a number of at most 1e9", lambda value: value <= 1e9)
 ABOVE_ZERO = Rule("a number above 0", lambda value: 0 < value < math.inf)
 NOT_BELOW_ZERO = Rule("a number of at least 0", lambda value: 0 <= value < math.inf)
+FINITE_OF_ANY_SIGN = Rule("a number between -1e9 and 1e9", lambda value: abs(value) <= 1e9)
 BETWEEN_ZERO_AND_ONE = Rule("a number between 0 and 1", lambda value: 0 < value < 1)
 BELOW_ONE = Rule("a number of at least 0 and below 1", lambda value: 0 <= value < 1)
 SHARE = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
@@ -49,6 +50,7 @@ CountOrZero = Annotated[int, AT_LEAST_ZERO, NOT_HUGE]
 Seed = Annotated[int, AT_LEAST_ZERO, Rule("a whole number below 2**63", lambda value: value < 2**63)]
 Positive = Annotated[float, ABOVE_ZERO, NOT_TINY, FINITE]
 NotNegative = Annotated[float, NOT_BELOW_ZERO, FINITE]
+Finite = Annotated[float, FINITE_OF_ANY_SIGN]
 Fraction = Annotated[float, BETWEEN_ZERO_AND_ONE]
 Share = Annotated[float, SHARE]
 BelowOne = Annotated[float, BELOW_ONE]

@@ -280,7 +280,7 @@ class Smallest:
 ATTACK = (f"+attack._target_={__name__}.Negated", "+attack.client=1")
 GATE = (f"+gate._target_={__name__}.Smallest", "+gate.samples=2")
 STEPS = [
-    *((f"{slot}={name}",) for slot in ("attack", "gate") for name in choices(slot, 1)),
+    *((f"{slot}={name}",) for slot, least in (("attack", 13), ("gate", 2)) for name in choices(slot, least)),
     *(ATTACK, GATE),
 ]
 
@@ -288,7 +288,7 @@ STEPS = [
 @pytest.mark.parametrize("overrides", STEPS, ids=lambda overrides: overrides[0].rpartition(".")[2])
 def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_replaced(overrides):
     experiment = experiment_of(compose_config(*overrides))
-    steps = [step for step in (experiment.attack, experiment.gate) if step is not None]
+    steps = [step for step in (experiment.attack_on_uploads, experiment.gate) if step is not None]
     if overrides in (ATTACK, GATE):
         assert len(steps) == 1
     uploads = server_with("classifiers", "decoders").uploads
@@ -304,6 +304,32 @@ def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_rep
     for model, state in zip(uploads.models, states, strict=True):
         assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert [upload.key for upload in (*uploads.classifiers, *uploads.decoders)] == before
+
+
+@pytest.mark.parametrize("name", choices("attack", 12, without=("none",)))
+def test_an_attack_touches_the_last_clients_alone_either_their_uploads_or_their_samples(name):
+    experiment = experiment_of(compose_config(f"attack={name}", "attack.clients=2", "partition.clients=3"))
+    poisoned = [plan.poison is not None for plan in experiment.clients]
+    uploads = server_with("classifiers", "decoders").uploads
+    step = experiment.attack_on_uploads
+    after = uploads if step is None else step_for(step, SPECS[0])(uploads)
+    changed = [one is not other for one, other in zip(after.classifiers, uploads.classifiers, strict=True)]
+    last_two = [False] * (len(changed) - 2) + [True, True]
+    assert (poisoned, changed) in (([False] * 3, last_two), ([False, True, True], [False] * len(changed)))
+
+
+@pytest.mark.parametrize("name", choices("attack", 13))
+def test_poisoned_samples_keep_their_number_and_shape_and_the_clean_ones_stay_as_they_are(name):
+    poison = experiment_of(compose_config(f"attack={name}")).clients[-1].poison
+    images, labels = torch.randint(255, (8, 1, 8, 8), dtype=torch.uint8), torch.arange(8) + 1
+    before = images.clone(), labels.clone()
+    x, y = (images, labels) if poison is None else poison()(images, labels, 10)
+    assert (x.shape, x.dtype, y.shape, y.dtype) == (images.shape, images.dtype, labels.shape, labels.dtype)
+    assert torch.equal(images, before[0])
+    assert torch.equal(labels, before[1])
+    assert poison is None or not (torch.equal(x, images) and torch.equal(y, labels))
+    assert (y >= 0).all()
+    assert (y < 10).all()
 
 
 def test_nothing_happens_to_uploads_unless_asked_for():

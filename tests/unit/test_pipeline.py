@@ -31,4 +31,4 @@ def test_the_server_receives_classifiers_and_decoders_apart_in_their_order():
         ("classifier 0", "client 0"),
         ("classifier 1", "client 2"),
     ]
-    assert uploads.decoders == (decoder,)
+    assert [upload.key for upload in uploads.decoders] == [decoder.key]

@@ -1,6 +1,7 @@
 """The door: a composed configuration becomes an `Experiment`, or the line that says what is wrong with it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,13 @@ def bind(cfg: DictConfig) -> Experiment:
     config = plain(cfg)
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
     store = Path(cfg.store).expanduser().absolute()
+    attack = _optional(cfg.attack)
     experiment = Experiment(
         data=_data(cfg.data, store),
         partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
         proxy=_proxy(cfg.proxy, store),
-        clients=_clients(cfg),
-        attack=_optional(cfg.attack),
+        clients=_poisoned(_clients(cfg), attack),
+        attack=attack,
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
@@ -87,6 +89,14 @@ def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
     pairs = zip(client_nodes(cfg), kinds(cfg), strict=True)
     return tuple(_client(cfg, node, kind) for node, kind in pairs)
+
+
+def _poisoned(plans: tuple[ClientPlan, ...], attack: Recipe[Any] | None) -> tuple[ClientPlan, ...]:
+    """The last clients train on what an attack on training makes of their samples."""
+    if attack is None or not getattr(attack.target, "poisons", False):
+        return plans
+    first = len(plans) - attack.settings["clients"]
+    return tuple(replace(plan, poison=attack) if k >= first else plan for k, plan in enumerate(plans))
 
 
 def _client(cfg: DictConfig, node: DictConfig, kind: KindName) -> ClientPlan:

@@ -15,13 +15,14 @@ from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.cost import multiply_accumulates
+from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.classifier import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
-from oneshot_fl.recipe import described, digest_of
+from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import seeded, torch_generator
 from oneshot_fl.store import Artifact, fingerprint, load_model
 
@@ -69,6 +70,8 @@ class ClientPlan:
     kind: Kind
     own_rate_key: str | None = None
     """The configuration's key of the learning rate, where that is not the one that all of its kind share."""
+    poison: Recipe[Poison] | None = None
+    """What changes its samples before it trains, where it is hostile."""
 
     @property
     def rate_key(self) -> str:
@@ -193,6 +196,7 @@ class _LocalClient:
             "architecture": described(self.plan.architecture),
             "training": described(self.plan.training),
             **self._again,
+            **({} if self.plan.poison is None else {"poison": described(self.plan.poison)}),
         }
         return {**inputs, "code": digest_of(__name__, inputs)}
 
@@ -224,9 +228,12 @@ class _LocalClient:
     def _batches(self, data: Dataset) -> ImageBatches:
         training, index = self.plan.training, self.index.to(data.train_labels.device)
         rng = torch_generator(training.seed, "client batches", *self.draws)
+        images, labels = data.train_images[index], data.train_labels[index]
+        if self.plan.poison is not None:
+            images, labels = self.plan.poison()(images, labels, data.spec.classes)
         return ImageBatches(
-            data.train_images[index],
-            data.train_labels[index],
+            images,
+            labels,
             spec=data.spec,
             batch_size=training.batch_size,
             rng=rng,

@@ -1,0 +1,187 @@
+"""Hostile clients: the last ones of a run upload something else, or train on something else, than honest ones.
+
+An attack on uploads maps `Uploads` to `Uploads`. One on training (`Poison`) changes a hostile client's samples before
+it trains; whoever sees `poisons` hands it to those clients.
+"""
+
+from abc import abstractmethod
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import norm_layers
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
+from oneshot_fl.seeds import seeded
+from oneshot_fl.values import CountOrZero, Finite, Positive, Seed, Share
+
+
+class Tampering:
+    """The models of the last `clients` classifiers are tampered with after training.
+
+    Args:
+        clients: how many are hostile.
+        seed: of whatever is drawn.
+    """
+
+    poisons: ClassVar[bool] = False
+
+    def __init__(self, *, clients: CountOrZero, seed: Seed = 0) -> None:
+        self.clients, self.seed = clients, seed
+
+    def __call__(self, uploads: Uploads) -> Uploads:
+        """The uploads with the hostile ones in place of the last; what was handed over stays as it is."""
+        honest = uploads.classifiers[: max(0, len(uploads.classifiers) - self.clients)]
+        hostile = [self._tampered(upload, k, uploads) for k, upload in enumerate(uploads.classifiers)][len(honest) :]
+        return replace(uploads, classifiers=(*honest, *hostile))
+
+    def _tampered(self, upload: ClassifierUpload, k: int, uploads: Uploads) -> ClassifierUpload:
+        model = deepcopy(upload.model)
+        with torch.no_grad(), seeded(self.seed, "attack", k):
+            self.tamper(model, uploads)
+        return replace(upload, model=model)
+
+    @abstractmethod
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Change a model in place; gradients are off, and the global random state is the attack's own."""
+
+
+class Filled(Tampering):
+    """Every weight is the same number, or none: `nan`, `inf`, `zero`."""
+
+    VALUES: ClassVar[dict[str, float]] = {"nan": torch.nan, "inf": torch.inf, "zero": 0.0}
+
+    def __init__(self, *, value: Literal["nan", "inf", "zero"], clients: CountOrZero, seed: Seed = 0) -> None:
+        super().__init__(clients=clients, seed=seed)
+        self.value = self.VALUES[value]
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Fill all parameters."""
+        for parameter in model.parameters():
+            parameter.fill_(self.value)
+
+
+class Scaled(Tampering):
+    """Every weight times a factor; -1 flips all signs."""
+
+    def __init__(self, *, factor: Finite, clients: CountOrZero, seed: Seed = 0) -> None:
+        super().__init__(clients=clients, seed=seed)
+        self.factor = factor
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Scale all parameters; running statistics stay."""
+        for parameter in model.parameters():
+            parameter.mul_(self.factor)
+
+
+class Noisy(Tampering):
+    """Gaussian noise on every weight, `deviation` times the root mean square of its tensor."""
+
+    def __init__(self, *, deviation: Positive, clients: CountOrZero, seed: Seed = 0) -> None:
+        super().__init__(clients=clients, seed=seed)
+        self.deviation = deviation
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Add the noise."""
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * parameter.square().mean().sqrt() * self.deviation)
+
+
+class NegativeVariance(Tampering):
+    """Running variances below 0, of which nobody can take a root."""
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Turn the signs of all running variances."""
+        for layer in norm_layers(model):
+            layer.running_var.neg_()  # type: ignore[union-attr]  # such layers have one
+
+
+class ConstantVoter(Tampering):
+    """The same class for every image, as sure as `logit` says."""
+
+    def __init__(self, *, chosen: CountOrZero, logit: Positive, clients: CountOrZero, seed: Seed = 0) -> None:
+        super().__init__(clients=clients, seed=seed)
+        self.chosen, self.logit = chosen, logit
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """The last linear layer looks at nothing."""
+        heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        if not heads or heads[-1].bias is None or self.chosen >= heads[-1].out_features:
+            raise OneshotError(
+                f"attack.chosen={self.chosen}: the models have no last linear layer with a bias for that class"
+            )
+        for parameter in heads[-1].parameters():
+            parameter.zero_()
+        heads[-1].bias[self.chosen] = self.logit
+
+
+class FreeRider(Tampering):
+    """A model that was never trained."""
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """New weights, and running statistics as they begin."""
+        for module in model.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+
+
+class Copycat(Tampering):
+    """The first client's model, uploaded again."""
+
+    def tamper(self, model: nn.Module, uploads: Uploads) -> None:
+        """Load the first client's weights; another architecture stays as it is."""
+        first = uploads.classifiers[0].model.state_dict()
+        if {name: each.shape for name, each in first.items()} == {n: e.shape for n, e in model.state_dict().items()}:
+            model.load_state_dict(first)
+
+
+class Poison(Protocol):
+    """An attack on training."""
+
+    poisons: ClassVar[bool]
+    clients: int
+
+    def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """A hostile client's images uint8 `[n, C, H, W]` and labels `[n]` -> those that it trains on."""
+
+
+@dataclass(frozen=True)
+class LabelFlip:
+    """Hostile clients train on the labels c - 1 - y."""
+
+    clients: CountOrZero
+    poisons: ClassVar[bool] = True
+
+    def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """The same images with other labels."""
+        return images, classes - 1 - labels
+
+
+@dataclass(frozen=True)
+class Backdoor:
+    """Hostile clients train a share of their images with a white patch in the corner and one label (BadNets)."""
+
+    clients: CountOrZero
+    target: CountOrZero
+    """The label that the patch is to mean."""
+    side: Share
+    """Of the patch, as a share of the image's side."""
+    share: Share
+    """Of a hostile client's images that carry the patch."""
+    poisons: ClassVar[bool] = True
+
+    def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """The first images of every batch to come carry the patch: a share of them, evenly over the samples."""
+        chosen = torch.arange(len(labels), device=labels.device).mul(self.share).frac() < self.share
+        where = chosen.view(-1, 1, 1, 1)
+        return torch.where(where, self.triggered(images), images), torch.where(chosen, self.target, labels)
+
+    def triggered(self, images: Tensor) -> Tensor:
+        """Images uint8 `[n, C, H, W]` with the patch in the lower right corner."""
+        pixels = max(1, round(self.side * images.shape[-1]))
+        patched = images.clone()
+        patched[..., -pixels:, -pixels:] = 255
+        return patched

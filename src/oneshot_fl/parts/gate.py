@@ -1,0 +1,196 @@
+"""The gate: which uploads the server uses. It looks at tensors, and at answers to images of no data set.
+
+Nothing here asks whether clients agree: honest clients of very skewed data contradict each other, and one that has seen
+a single class always says it. What is asked is whether a model can have come out of training at all. The strongest sign
+are the running statistics: whatever a network was trained on, its layers' means on other images lie near those that
+training has left, and weights that were changed afterwards no longer fit them.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
+from oneshot_fl.parts.ensembles import entropy
+from oneshot_fl.parts.procedural import dead_leaves, strokes
+from oneshot_fl.parts.uploads import DecoderUpload, Quarantined, Uploads
+from oneshot_fl.seeds import torch_generator
+from oneshot_fl.values import Images, Positive, Seed, Share
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What one classifier answers to the probes."""
+
+    largest: float
+    """Of the absolute logits; not a number where one is none."""
+    spread: float
+    """Largest standard deviation of a class's logit over the probes."""
+    doubt: float
+    """Mean entropy of its answers, as a share of the largest that there can be."""
+    strangeness: float | None
+    """How far the layers' means on the probes are from the running means, in running variances; the mean over channels,
+    the largest of the layers. None without batch normalisation."""
+    favourite: int
+    """The class that it says most often."""
+    share: float
+    """Of the probes that it says that of."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Turns away uploads that training cannot have made, each with a line that says why.
+
+    Args:
+        spec: of the images that the models take.
+        images: to probe with, half dead leaves and half strokes.
+        largest_weight: in absolute value.
+        largest_logit: in absolute value, of the answers to the probes.
+        least_spread: of the answers; below it a model says the same whatever it is shown.
+        most_doubt: as a share of the largest entropy; above it a model knows nothing.
+        strangeness: of the running statistics, in variances, that is always too much.
+        times_usual: with three or more classifiers, also this many times the median, if that is above a quarter.
+        seed: of the probes.
+    """
+
+    spec: DataSpec
+    images: Images
+    largest_weight: Positive
+    largest_logit: Positive
+    least_spread: Positive
+    most_doubt: Share
+    strangeness: Positive
+    times_usual: Positive
+    seed: Seed
+
+    def __call__(self, uploads: Uploads) -> Uploads:
+        """The uploads that are left; the others are in `quarantined`."""
+        reasons = self._of_tensors(uploads)
+        sound = [upload for upload in uploads.classifiers if upload.name not in reasons]
+        probed = {upload.name: self.probe(upload.model) for upload in sound}
+        reasons |= self._of_answers(probed)
+        reasons |= self._of_images([upload for upload in uploads.decoders if upload.name not in reasons])
+        turned_away = tuple(Quarantined(name, reason) for name, reason in reasons.items())
+        return replace(
+            uploads,
+            classifiers=tuple(upload for upload in uploads.classifiers if upload.name not in reasons),
+            decoders=tuple(upload for upload in uploads.decoders if upload.name not in reasons),
+            quarantined=(*uploads.quarantined, *turned_away),
+        )
+
+    def _of_tensors(self, uploads: Uploads) -> dict[str, str]:
+        """What can be seen without asking a model anything."""
+        reasons, seen = {}, dict[str, str]()
+        for name, upload in uploads.named().items():
+            content = _content(upload.model)
+            if wrong := wrong_tensor(upload.model, self.largest_weight):
+                reasons[name] = wrong
+            elif content in seen:
+                reasons[name] = f"is a copy of {seen[content]}, tensor by tensor"
+            elif never_trained(upload.model):
+                reasons[name] = "was never trained: its running statistics are those that a new model has"
+            seen.setdefault(content, name)
+        return reasons
+
+    @torch.no_grad()
+    def probe(self, model: nn.Module) -> Probed:
+        """What a classifier answers to images of no data set."""
+        parameter = next(model.parameters(), torch.empty(0))
+        outputs = ClientBank([model], mode="loop")(self._probes().to(parameter.device), frozenset({"statistics"}))
+        P = outputs.logits[0]
+        said = P.argmax(dim=1).bincount(minlength=P.shape[1])
+        strange = [_distance(layer) for layer in outputs.statistics[0]]
+        return Probed(
+            largest=float(P.abs().max()),
+            spread=float(P.std(dim=0).max()),
+            doubt=float(entropy(P).mean()) / math.log(max(2, P.shape[1])),
+            strangeness=max(strange) if strange else None,
+            favourite=int(said.argmax()),
+            share=float(said.max()) / len(P),
+        )
+
+    def _probes(self) -> Tensor:
+        rng = torch_generator(self.seed, "gate")
+        half = max(1, self.images // 2)
+        return self.spec.normalise(torch.cat([draw(half, self.spec, rng) for draw in (dead_leaves, strokes)]))
+
+    def _of_answers(self, probed: dict[str, Probed]) -> dict[str, str]:
+        reasons = {name: reason for name, found in probed.items() if (reason := self._wrong(found))}
+        usual = [found.strangeness for name, found in probed.items() if found.strangeness and name not in reasons]
+        limit = max(0.25, self.times_usual * median(usual)) if len(usual) >= 3 else math.inf
+        for name, found in probed.items():
+            if name not in reasons and found.strangeness is not None and found.strangeness > limit:
+                reasons[name] = _misfit(
+                    found.strangeness, f"{limit:.3g}, {self.times_usual:g} times what is usual here"
+                )
+        return reasons
+
+    def _wrong(self, found: Probed) -> str | None:
+        """What is wrong with one classifier's answers, whatever the others say."""
+        if not math.isfinite(found.largest):
+            return "answers with numbers that are not finite"
+        if found.largest > self.largest_logit:
+            return f"its answers explode: a logit of {found.largest:.3g} on images of no data set"
+        if found.spread < self.least_spread:
+            return f"answers class {found.favourite} with the same logits whatever it is shown"
+        if found.doubt > self.most_doubt:
+            return "knows nothing: on every image all classes are as likely to it"
+        if found.strangeness is not None and not found.strangeness <= self.strangeness:
+            return _misfit(found.strangeness, f"{self.strangeness:g}")
+        return None
+
+    @torch.no_grad()
+    def _of_images(self, decoders: list[DecoderUpload]) -> dict[str, str]:
+        """Decoders that draw no images."""
+        reasons = {}
+        for upload in decoders:
+            y = upload.label_counts.nonzero().flatten()
+            images = upload.model.eval()(torch.zeros(len(y), upload.latent), y)
+            if not bool(torch.isfinite(images).all()):
+                reasons[upload.name] = "draws images whose pixels are not finite"
+        return reasons
+
+
+def wrong_tensor(model: nn.Module, largest: float) -> str | None:
+    """The first tensor that no training leaves: not finite, larger than `largest`, or a variance below 0."""
+    for name, tensor in model.state_dict().items():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        if not bool(torch.isfinite(tensor).all()):
+            return f"tensor {name} holds a value that is not finite"
+        if name.rpartition(".")[2] == "running_var" and float(tensor.min()) < 0:
+            return f"tensor {name} is a variance, and holds a value below 0"
+        if (most := float(tensor.abs().max())) > largest:
+            return f"tensor {name} holds {most:.3g}, more than {largest:g}"
+    return None
+
+
+def never_trained(model: nn.Module) -> bool:
+    """Whether all batch normalisation is as it begins: means of 0 and variances of 1."""
+    states = [(layer.running_mean, layer.running_var) for layer in norm_layers(model)]
+    return bool(states) and all(
+        mean is not None and var is not None and not bool(mean.any()) and bool((var == 1).all()) for mean, var in states
+    )
+
+
+def _distance(layer: LayerStatistics) -> float:
+    """Between the mean on the probes and the running mean, squared, in running variances; the mean over channels."""
+    spread = layer.running_var.clamp_min(1e-5)
+    return float(((layer.batch_mean - layer.running_mean).square() / spread).mean())
+
+
+def _misfit(found: float, limit: str) -> str:
+    return f"its running statistics are not those of its weights: {found:.3g} variances apart, more than {limit}"
+
+
+def _content(model: nn.Module) -> str:
+    """A hash over all tensors."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
