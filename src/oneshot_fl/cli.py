@@ -1,4 +1,4 @@
-"""The console script `oneshot-fl`: `tables`, `store ls`, `store gc` and `--version`; any other first word is Hydra's.
+"""The console script `oneshot-fl`: its own commands and `--version`; any other first word is Hydra's.
 
 What takes long to import is imported by the command that needs it, so that `--help` answers at once.
 """
@@ -16,7 +16,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import stoppable
 
 app = typer.Typer(
-    help="Tables over runs, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    help="Tables, models in use, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -24,9 +24,16 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "store")
+OWN = ("tables", "store", "predict", "export")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="DIR", help="a run's folder, or a model file")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="NAME", help="a function or class, not ours, that may build the model"),
+]
 
 
 def main() -> None:
@@ -57,6 +64,49 @@ def tables(context: typer.Context) -> None:
     from oneshot_fl.reporting.tables.__main__ import main as print_tables
 
     print_tables(context.args)
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="image files, or folders of them")],
+    csv: Annotated[bool, typer.Option("--csv", help="as CSV, with the probability of every class")] = False,
+    abstain: Annotated[
+        float, typer.Option(min=0, max=1, metavar="P", help="name no class that is less probable than this")
+    ] = 0.0,
+    max_value: Annotated[
+        float | None, typer.Option(metavar="WHITE", help="what is white in images of more than 8 bits")
+    ] = None,
+    allow: AllowOption = None,
+) -> None:
+    """Classify images; exit code 2, and a line for each, if some cannot be used."""
+    from oneshot_fl.serving.load import load
+    from oneshot_fl.serving.table import write_predictions
+
+    served = load(model, allowed=allow or ())
+    answers = served.answers(images, abstain=abstain, max_value=max_value)
+    if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=_complain):
+        raise OneshotError(f"{unusable} images could not be used; their lines are above, all others are answered")
+
+
+def _complain(line: str) -> None:
+    print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
+@app.command()
+def export(
+    model: ModelArgument,
+    onnx: Annotated[bool, typer.Option("--onnx", help="model.onnx, for ONNX Runtime")] = False,
+    torch_export: Annotated[bool, typer.Option("--torch-export", help="model.pt2, for torch.export.load")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="default: export, in the run's folder")] = None,
+    allow: AllowOption = None,
+) -> None:
+    """Write the model for other programs, checked against it, with a model card."""
+    from oneshot_fl.serving.export import export as write
+
+    formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
+    for path in write(model, out, formats, allowed=allow or ()):
+        print(path)
 
 
 @store.command("ls")

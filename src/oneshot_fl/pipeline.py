@@ -60,7 +60,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             privacy=_privacy(experiment, given, last, context),
             seconds=time.perf_counter() - begun,
         )
-        write_results(folder, experiment, summary, last.server.model)
+        write_results(folder, experiment, summary, last)
         figures = draw(folder, last, progress)
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)

@@ -108,11 +108,25 @@ def _training(cfg: DictConfig, kind: KindName, name: str) -> Training:
     """How a client trains; an architecture may have a learning rate of its own."""
     settings, shared = plain(cfg.clients), ("kinds", "cvae", "lr_of", "of")
     own = {key: value for key, value in settings.items() if key not in shared}
+    _check_private(own, kind)
     if kind == "cvae":
         own = {**settings["cvae"], "seed": own["seed"]}
     if (rate := (settings["lr_of"] or {}).get(name)) is not None:
         own["optimizer"] = {**own["optimizer"], "lr": rate}
     return _with_optimizer(Training, own)
+
+
+def _check_private(settings: Mapping[str, Any], kind: KindName) -> None:
+    """Private training is wholly private, and has all that it needs."""
+    given = {key: settings[key] for key in ("epsilon", "delta", "clip")}
+    if set(given.values()) == {None}:
+        return
+    if missing := [key for key, value in given.items() if value is None]:
+        raise OneshotError(f"clients.{missing[0]}=null: private training needs epsilon, delta and clip; use clients=dp")
+    if kind == "cvae":
+        raise OneshotError("clients.epsilon: clients with a CVAE cannot train privately; choose clients.kinds=null")
+    if settings["sam"] is not None:
+        raise OneshotError("clients.sam: takes two gradients a step, which private training does not; set it to null")
 
 
 def _with_optimizer(settings: Callable[..., Any], node: Any) -> Any:

@@ -1,17 +1,14 @@
 """`summary.json`, the contract that tables are built from, and its figure on the terminal."""
 
 import json
-import platform
 import resource
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from torch import nn
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
@@ -22,8 +19,8 @@ from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.store import save_tensors
-from oneshot_fl.version import __version__
+from oneshot_fl.reporting.server_file import write_server
+from oneshot_fl.reporting.versions import versions
 
 
 def summarise(
@@ -89,11 +86,7 @@ def summarise(
         "seconds": _seconds(results, seconds),
         "peak_memory_bytes": peak_memory_bytes(),
         "threads": torch.get_num_threads(),
-        "versions": {
-            "oneshot_fl": __version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "torchvision", "lightning")},
-        },
+        "versions": versions(),
     }
 
 
@@ -127,6 +120,7 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "quarantined": reasons.get(f"client {k}"),
             "model": client.name,
             "samples": client.samples,
+            "epsilon": client.epsilon,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
@@ -198,10 +192,19 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], server: nn.Module) -> None:
-    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`."""
+def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:
+    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself."""
     write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
-    save_tensors(server.state_dict(), folder / "server.safetensors")
+    write_server(
+        folder,
+        result.server.model,
+        experiment.student,
+        result.data.spec,
+        result.data.class_names,
+        method=experiment.method.name,
+        accuracy=result.evaluated.accuracies.server,
+        temperature=result.calibration.temperature if result.calibration else None,
+    )
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 
 

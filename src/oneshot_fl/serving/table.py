@@ -1,43 +1,44 @@
-"""Predictions as CSV: what `oneshot-fl predict` prints."""
+"""Predictions as lines: what `oneshot-fl predict` prints."""
 
 import csv
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from oneshot_fl.serving.model import Prediction, ServedModel
+from oneshot_fl.serving.model import Prediction
 from oneshot_fl.serving.pictures import Picture
+
+UNSURE = "unsure"
+"""What a reader is told where no class is named; in CSV the field is empty."""
 
 
 def write_predictions(
-    model: ServedModel,
-    images: Sequence[Path],
+    answers: Iterable[Prediction | Picture],
+    class_names: Sequence[str],
     out: TextIO,
     *,
-    abstain: float,
-    max_value: float | None,
+    as_csv: bool,
     problem: Callable[[str], None],
 ) -> int:
-    """One line an image: path, class (empty: abstained), its probability, and the probability of every class.
+    """One line an image, for a reader or as CSV: path, class, its probability, and the probability of every class.
 
     Args:
-        problem: called with one line for every image that cannot be used, which has no line in the table.
+        problem: called with one line for every image that cannot be used, which has no line of its own in `out`.
 
     Returns:
         How many images could not be used.
-
-    Raises:
-        OneshotError: a file or folder does not exist, or a folder holds no image.
     """
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["path", "class", "probability", *model.class_names])
+    if as_csv:
+        writer.writerow(["path", "class", "probability", *class_names])
     unusable = 0
-    for answer in model.answers(images, abstain=abstain, max_value=max_value):
+    for answer in answers:
         if isinstance(answer, Picture):
             unusable += 1
             problem(answer.problem)
-        else:
+        elif as_csv:
             writer.writerow(_row(answer))
+        else:
+            out.write(f"{answer.image}: {answer.label or UNSURE} ({answer.probability:.1%})\n")
     return unusable
 
 
