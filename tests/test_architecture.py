@@ -50,7 +50,7 @@ FLOORS = (
     ("__main__",),
     ("__init__",),
     ("job", "aggregation"),
-    ("pipeline",),
+    ("pipeline", "serving"),
     ("reporting",),
     ("config",),
     ("experiment",),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
-    from torch import nn
+    from oneshot_fl.serving.model import ServedModel
 
 __all__ = ["Result", "__version__", "aggregate", "load", "results", "run"]
 
@@ -31,9 +31,9 @@ class Result:
         """The server's test accuracy after the last round, a fraction; None of an aggregation without a test set."""
         return self.summary["server"]["accuracy_last"]
 
-    def model(self) -> "nn.Module":
+    def model(self, *, allowed: Collection[str] = ()) -> "ServedModel":
         """The global model, as `load` gives it."""
-        return load(self.folder)
+        return load(self.folder, allowed=allowed)
 
 
 def run(*overrides: str, folder: str | Path | None = None) -> Result:
@@ -83,17 +83,21 @@ def aggregate(
     return Result(summary, Path(folder))
 
 
-def load(folder: str | Path) -> "nn.Module":
-    """The global model that a run left in `folder`, in evaluation mode: images as models see them -> logits.
+def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
+    """The global model in a folder that a run left, or in a model file, in evaluation mode.
 
-    Images are `[b, C, H, W]`, normalised as `summary.json`'s `data_spec` says.
+    `model.predict(images)` takes files, folders, Pillow's pictures or pixels. Called with images `[b, C, H, W]` that
+    are normalised as `model.spec` says, it gives logits `[b, c]`.
+
+    Args:
+        allowed: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
-        OneshotError: the folder holds no finished run, or its files do not fit each other.
+        OneshotError: there is no such model, its file is damaged, or its architecture is not allowed.
     """
-    from oneshot_fl.config.saved import saved_model
+    from oneshot_fl.serving.load import load as loaded
 
-    return saved_model(Path(folder))
+    return loaded(Path(place), allowed=allowed)
 
 
 def results(*folders: str | Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The console script `oneshot-fl`: `pack`, `aggregate`, `tables`, `store` and `--version`; other words are Hydra's.
+"""The console script `oneshot-fl`: its own commands and `--version`; any other first word is Hydra's.
 
 What takes long to import is imported by the command that needs it, so that `--help` answers at once.
 """
@@ -17,7 +17,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 app = typer.Typer(
-    help="Tables over runs, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    help="Tables, models in use, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -25,9 +25,16 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "store", "pack", "aggregate")
+OWN = ("tables", "store", "pack", "aggregate", "predict", "export")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="DIR", help="a run's folder, or a model file")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="NAME", help="a function or class, not ours, that may build the model"),
+]
 
 
 def main() -> None:
@@ -123,9 +130,7 @@ def aggregate(
     overrides: Annotated[list[str] | None, typer.Argument(help="of the server's settings: method=dense seed=1")] = None,
     test: Annotated[Path | None, typer.Option(metavar="FOLDER", help="FOLDER/<class>/* images to test on")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="stop where an upload is turned away")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="an architecture that is not ours, to be imported")
-    ] = None,
+    allow: AllowOption = None,
 ) -> None:
     """Make one model of other people's uploads; exit code 3 where none of them can be used."""
     share_the_cores()
@@ -135,6 +140,49 @@ def aggregate(
     rest = [each for each in overrides or () if not each.startswith("test=")]
     tested = next((Path(each.removeprefix("test=")) for each in overrides or () if each.startswith("test=")), test)
     run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="image files, or folders of them")],
+    csv: Annotated[bool, typer.Option("--csv", help="as CSV, with the probability of every class")] = False,
+    abstain: Annotated[
+        float, typer.Option(min=0, max=1, metavar="P", help="name no class that is less probable than this")
+    ] = 0.0,
+    max_value: Annotated[
+        float | None, typer.Option(metavar="WHITE", help="what is white in images of more than 8 bits")
+    ] = None,
+    allow: AllowOption = None,
+) -> None:
+    """Classify images; exit code 2, and a line for each, if some cannot be used."""
+    from oneshot_fl.serving.load import load
+    from oneshot_fl.serving.table import write_predictions
+
+    served = load(model, allowed=allow or ())
+    answers = served.answers(images, abstain=abstain, max_value=max_value)
+    if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=_complain):
+        raise OneshotError(f"{unusable} images could not be used; their lines are above, all others are answered")
+
+
+def _complain(line: str) -> None:
+    print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
+@app.command()
+def export(
+    model: ModelArgument,
+    onnx: Annotated[bool, typer.Option("--onnx", help="model.onnx, for ONNX Runtime")] = False,
+    torch_export: Annotated[bool, typer.Option("--torch-export", help="model.pt2, for torch.export.load")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="default: export, in the run's folder")] = None,
+    allow: AllowOption = None,
+) -> None:
+    """Write the model for other programs, checked against it, with a model card."""
+    from oneshot_fl.serving.export import export as write
+
+    formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
+    for path in write(model, out, formats, allowed=allow or ()):
+        print(path)
 
 
 @store.command("ls")

@@ -12,6 +12,7 @@ from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
@@ -28,6 +29,8 @@ class Evaluation:
     ensembles: Mapping[str, Recipe[Ensemble]]
     fidelity: FidelityReference | None
     """What synthetic images are measured by; None: they are not."""
+    privacy: Audit | None
+    """How privacy is measured; None: it is not."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -16,19 +17,22 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.evaluate import Accuracies, evaluate, tested_ensembles
+from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled, distill
 from oneshot_fl.phases.prepare import RunData, prepare
+from oneshot_fl.phases.privacy import Privacy, measure_privacy
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.reporting.plots import draw_all
+from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
-from oneshot_fl.reporting.summary import final_metrics, print_summary, summarise, write_results
+from oneshot_fl.reporting.summary import final_metrics, summarise, write_results
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -53,9 +57,10 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             results,
             data=given,
             fidelity=_fidelity(experiment, given.data, last.server, context),
+            privacy=_privacy(experiment, given, last, context),
             seconds=time.perf_counter() - begun,
         )
-        write_results(folder, experiment, summary, last.server.model)
+        write_results(folder, experiment, summary, last)
         figures = draw(folder, last, progress)
         log.log(final_metrics(summary), len(summary["rounds"]))
         log.figures(figures)
@@ -72,7 +77,8 @@ def draw(folder: Path, result: RunResult, progress: Progress) -> dict[str, Path]
         class_names=data.class_names,
         guidance=result.guidance.U if result.guidance else None,
         history=server.history,
-        ensembles=result.accuracies.ensembles,
+        ensembles=result.evaluated.accuracies.ensembles,
+        confusion=np.array(result.evaluated.server.confusion),
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
         recitals=result.recitals.of_clients if result.recitals else (),
         note=progress.note,
@@ -125,7 +131,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         data=given.data,
         partition=given.partition,
         clients=clients,
-        accuracies=assess(experiment, served, test, context),
+        evaluated=assess(experiment, served, test, context),
     )
 
 
@@ -169,14 +175,18 @@ def serve(
         settings=plan.distillation,
         context=context,
     )
-    return Served(server, guidance, recitals, distilled)
+    size = plan.evaluation.batch_size
+    calibration = calibrate(distilled.model, distilled.images, distilled.labels, spec=spec, batch_size=size)
+    return Served(server, guidance, recitals, distilled, calibration)
 
 
-def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Accuracies:
+def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Evaluated:
     """Test accuracy of every client that is used, of the ensembles, and of the server."""
     rows, own, distilled = plan.evaluation.ensembles, plan.method.ensemble, served.server
     ensembles = tested_ensembles(rows, own, replace(served.given, student=distilled.model), distilled.ensemble)
-    return evaluate(test, served.given.uploads.models, distilled.model, ensembles, context=context)
+    temperature = served.calibration.temperature if served.calibration else 1.0
+    models = served.given.uploads.models
+    return evaluate(test, models, distilled.model, ensembles, temperature=temperature, context=context)
 
 
 def received(clients: list[TrainedClient]) -> Uploads:
@@ -237,6 +247,21 @@ def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context:
         return None
     test = _test_set(experiment, data)
     return measure(reference, server.images, server.labels, data=data, test=test, context=context)
+
+
+def _privacy(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> Privacy | None:
+    """What uploads and the global model give away, where that was asked for."""
+    if experiment.evaluation.privacy is None:
+        return None
+    pairs = zip(result.clients, given.indices, strict=True)
+    attacked = [(one.upload.model, own) for one, own in pairs if isinstance(one.upload, ClassifierUpload)]
+    made = {"images": result.server.images} if result.server.images is not None else {}
+    if result.recitals:
+        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
+    everybody = torch.cat(given.indices)
+    return measure_privacy(
+        experiment.evaluation.privacy, given.data, result.server.model, attacked, everybody, made, context=context
+    )
 
 
 def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:

@@ -13,7 +13,7 @@ from oneshot_fl.config.described import architectures, build, load
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
-from oneshot_fl.version import __version__
+from oneshot_fl.reporting.versions import versions
 
 
 def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mapping[str, Any], out: Path) -> str:
@@ -86,8 +86,7 @@ def _fitting(
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:
     """Checked as if somebody else had written it."""
-    versions = {"oneshot_fl": __version__, "torch": str(torch.__version__)}
-    return described_by(as_metadata({**told, "architectures": [dict(architecture)], "versions": versions}), "pack")
+    return described_by(as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()}), "pack")
 
 
 def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:

@@ -4,15 +4,13 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from oneshot_fl.aggregation.contribution import Contributions
 from oneshot_fl.aggregation.federation import Federation
 from oneshot_fl.experiment import Serving
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.version import __version__
+from oneshot_fl.reporting.versions import versions
 
 SCHEMA = 1
 STYLE = "body{font:16px sans-serif;margin:2em auto;max-width:60em}td,th{text-align:left;padding:.2em 1em .2em 0}"
@@ -89,7 +87,7 @@ def summary_of(
         },
         "rounds": served.server.history,
         "seconds": seconds,
-        "versions": {"oneshot_fl": __version__, "torch": str(torch.__version__)},
+        "versions": versions(),
     }
 
 

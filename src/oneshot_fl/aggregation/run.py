@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from rich.console import Console
 
@@ -21,8 +20,6 @@ from oneshot_fl.data.images import labelled, read_images, tree
 from oneshot_fl.disk import write_atomically, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
-from oneshot_fl.models.described import ModelDescription
-from oneshot_fl.models.model_file import write_model
 from oneshot_fl.parts.uploads import Quarantined
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Accuracies
@@ -30,10 +27,10 @@ from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.pipeline import arithmetic, assess, serve
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import Served
+from oneshot_fl.reporting.server_file import write_server
 from oneshot_fl.store import fingerprint, open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from oneshot_fl.version import __version__
 
 GREY = 128
 """Behind transparent pixels of test images."""
@@ -82,7 +79,7 @@ def aggregate(
             plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
         )
         _stop_if(strict, served.given.uploads.quarantined)
-        accuracies = None if tested is None else assess(plan, served, tested, context)
+        accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
     return _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
 
 
@@ -128,8 +125,15 @@ def _written(
     added = contributions(used, served.server, federation.spec) if used.classifiers else None
     report = report_of(federation, served, added, accuracies, notes)
     summary = summary_of(federation, plan, served, accuracies, report, seconds)
-    write_model(
-        out / "server.safetensors", served.server.model.state_dict(), _description(federation, plan, accuracies)
+    write_server(
+        out,
+        served.server.model,
+        plan.student,
+        federation.spec,
+        federation.class_names,
+        method=plan.method.name,
+        accuracy=None if accuracies is None else accuracies.server,
+        temperature=served.calibration.temperature if served.calibration else None,
     )
     write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))
@@ -141,15 +145,3 @@ def _written(
         f"{accepted} of {accepted + turned_away} uploads used{tested}; report: {out / 'report.html'}", soft_wrap=True
     )
     return summary
-
-
-def _description(federation: Federation, plan: Serving, accuracies: Accuracies | None) -> ModelDescription:
-    return ModelDescription(
-        kind="classifier",
-        architectures=tuple(dict(one.recipe.settings) for one in plan.student.architectures),
-        spec=federation.spec,
-        class_names=federation.class_names,
-        versions={"oneshot_fl": __version__, "torch": str(torch.__version__)},
-        method=plan.method.name,
-        accuracy=None if accuracies is None else accuracies.server,
-    )

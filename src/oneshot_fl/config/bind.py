@@ -24,6 +24,7 @@ from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
+from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
@@ -117,11 +118,25 @@ def _training(cfg: DictConfig, kind: KindName, name: str) -> Training:
     """How a client trains; an architecture may have a learning rate of its own."""
     settings, shared = plain(cfg.clients), ("kinds", "cvae", "lr_of", "of")
     own = {key: value for key, value in settings.items() if key not in shared}
+    _check_private(own, kind)
     if kind == "cvae":
         own = {**settings["cvae"], "seed": own["seed"]}
     if (rate := (settings["lr_of"] or {}).get(name)) is not None:
         own["optimizer"] = {**own["optimizer"], "lr": rate}
     return _with_optimizer(Training, own)
+
+
+def _check_private(settings: Mapping[str, Any], kind: KindName) -> None:
+    """Private training is wholly private, and has all that it needs."""
+    given = {key: settings[key] for key in ("epsilon", "delta", "clip")}
+    if set(given.values()) == {None}:
+        return
+    if missing := [key for key, value in given.items() if value is None]:
+        raise OneshotError(f"clients.{missing[0]}=null: private training needs epsilon, delta and clip; use clients=dp")
+    if kind == "cvae":
+        raise OneshotError("clients.epsilon: clients with a CVAE cannot train privately; choose clients.kinds=null")
+    if settings["sam"] is not None:
+        raise OneshotError("clients.sam: takes two gradients a step, which private training does not; set it to null")
 
 
 def _with_optimizer(settings: Callable[..., Any], node: Any) -> Any:
@@ -184,7 +199,7 @@ def _distillation(node: DictConfig) -> Distillation:
 
 def _evaluation(cfg: DictConfig) -> Evaluation:
     node = cfg.evaluate
-    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg))
+    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg), _audit(cfg))
 
 
 def _fidelity(cfg: DictConfig) -> FidelityReference | None:
@@ -197,9 +212,22 @@ def _fidelity(cfg: DictConfig) -> FidelityReference | None:
             f"evaluate.fidelity.samples={node.samples}: more than the synthetic images that are kept (distill.images="
             f"{cfg.distill.images}); raise that or lower this"
         )
+    return FidelityReference(**_reference(cfg, node, "samples"))
+
+
+def _audit(cfg: DictConfig) -> Audit | None:
+    """How privacy will be measured; None where that is off."""
+    node = cfg.evaluate.privacy
+    return None if node is None else Audit(**_reference(cfg, node, "references", "samples"))
+
+
+def _reference(cfg: DictConfig, node: DictConfig, *others: str) -> dict[str, Any]:
+    """A classifier that something is measured by, how it is trained, and what else is set beside that."""
+    settings = plain(node)
     chosen = server_models(cfg)[0] if node.model is None else architecture(node.model)
-    own = {key: value for key, value in plain(node).items() if key not in ("model", "samples")}
-    return FidelityReference(_architecture(chosen), _with_optimizer(Training, own), node.samples)
+    own = {key: value for key, value in settings.items() if key not in ("model", *others)}
+    known = {key: settings[key] for key in others}
+    return {"architecture": _architecture(chosen), "training": _with_optimizer(Training, own), **known}
 
 
 def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path], Logger], ...]:

@@ -32,6 +32,7 @@ CLASSIFIERS = frozenset(
     {
         *(f"oneshot_fl.models.classifiers.{name}" for name in ("cnn1", "cnn2", "cnn2_torch", "cnn3", "lenet5", "vgg9")),
         *(f"oneshot_fl.models.classifiers.{name}" for name in ("fedmho_cnn", "fedcvae_cnn")),
+        *(f"oneshot_fl.models.group_norm.{name}" for name in ("cnn2_group", "cnn3_group")),
         *(f"oneshot_fl.models.zoo.{name}" for name in ("resnet", "vgg11", "from_torchvision")),
     }
 )

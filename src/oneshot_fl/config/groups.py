@@ -37,6 +37,7 @@ from oneshot_fl.values import (
 Optimizer = Mapping[str, Any]
 """A node that `check_optimizer` looks into."""
 Fidelity = Annotated[Mapping[str, Any], Rule("a group of settings (evaluate=fidelity)", bool)]
+Privacy = Annotated[Mapping[str, Any], Rule("a group of settings (evaluate=privacy)", bool)]
 Entry = NotNegative | str | list[NotNegative | str] | dict[str, NotNegative | str | list[str] | dict[str, NotNegative]]
 LOOKUP = Parameter(dict[str, Entry], required=False)
 """Tables that other values are looked up in."""
@@ -66,6 +67,7 @@ def tables() -> dict[str, dict[str, Any]]:
     from oneshot_fl.phases.clients.training import Training
     from oneshot_fl.phases.distill import Distillation
     from oneshot_fl.phases.fidelity import FidelityReference
+    from oneshot_fl.phases.privacy import Audit
     from oneshot_fl.phases.recite import Recitation
     from oneshot_fl.phases.stratify import Stratification
     from oneshot_fl.phases.trainer import TrainerSettings
@@ -90,10 +92,20 @@ def tables() -> dict[str, dict[str, Any]]:
             "student_optimizer": Optimizer,
             "student_schedule": Schedule,
         },
-        "evaluate": {"ensembles": Mapping[str, Any], "batch_size": BatchSize, "fidelity": Fidelity | None},
+        "evaluate": {
+            "ensembles": Mapping[str, Any],
+            "batch_size": BatchSize,
+            "fidelity": Fidelity | None,
+            "privacy": Privacy | None,
+        },
         "evaluate.fidelity": {
             **_of(Training, "epochs", "batch_size", "optimizer", "seed"),
             **_of(FidelityReference, "samples"),
+            "model": Name | None,
+        },
+        "evaluate.privacy": {
+            **_of(Training, "epochs", "batch_size", "optimizer", "seed"),
+            **_of(Audit, "references", "samples"),
             "model": Name | None,
         },
         "trainer": _of(TrainerSettings),
@@ -127,6 +139,7 @@ ARCHITECTURES: dict[str, Any] = {
     "of": LOOKUP,
 }
 """A choice of `model` or `cvae` that stands for several architectures."""
+MAY_BE_NULL = ("evaluate.fidelity", "evaluate.privacy", "method.warm_up")
 STEPS = ("attack", "gate")
 """Groups that may hold one part that is handed the uploads."""
 INSIDE = frozenset({"spec"})
@@ -152,7 +165,7 @@ def check_tables(settings: Mapping[str, Any]) -> None:
     """
     for key, table in tables().items():
         node = _inside(settings, key)
-        if key == "method" or (node is None and key in ("evaluate.fidelity", "method.warm_up")):
+        if key == "method" or (node is None and key in MAY_BE_NULL):
             continue
         check_table(key, node, table)
         for name, hint in table.items():

@@ -1,4 +1,7 @@
-"""A model from the folder of a finished run: its configuration says what to build, its weights are checked."""
+"""A model from the folder of a run whose file does not describe itself, as those of earlier versions.
+
+Its configuration says what to build, its weights are checked.
+"""
 
 import json
 from pathlib import Path
@@ -18,8 +21,8 @@ from oneshot_fl.models.per_architecture import together
 from oneshot_fl.store import load_model
 
 
-def saved_model(folder: Path) -> nn.Module:
-    """The global model of a run, in evaluation mode.
+def saved_model(folder: Path) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:
+    """The global model of a run, in evaluation mode, what it takes, and the names of its classes.
 
     Raises:
         OneshotError: the folder holds no finished run, or its files do not fit each other.
@@ -28,14 +31,14 @@ def saved_model(folder: Path) -> nn.Module:
         summary = json.loads((folder / "summary.json").read_text())
         cfg: Any = OmegaConf.load(folder / "config.yaml")
         tensors = load_file(folder / "server.safetensors")
-        spec = _spec(summary["data_spec"])
+        spec, names = _spec(summary["data_spec"]), tuple(summary["data_spec"]["class_names"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise OneshotError(
             f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its summary.json, "
             "config.yaml and server.safetensors"
         ) from error
     model = together([Architecture(recipe(node)).build(spec) for node in server_models(cfg)])
-    return load_model(model, tensors, str(folder / "server.safetensors")).eval()
+    return load_model(model, tensors, str(folder / "server.safetensors")).eval(), spec, names
 
 
 def _spec(told: dict[str, Any]) -> DataSpec:

@@ -1,4 +1,4 @@
-"""One image file as bytes in a data set's channels and size: every mode is read on purpose or refused."""
+"""One image as bytes in a data set's channels and size: every mode is read on purpose or refused."""
 
 import struct
 import warnings
@@ -14,7 +14,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Rule
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFile
+    from PIL import Image
 
 UNREADABLE = (
     OSError,
@@ -51,12 +51,40 @@ class Decoding:
     """The grey from 0 to 255 behind transparent pixels; mid-grey hides neither white nor black figures."""
 
 
+class UnsuitableImageError(Exception):
+    """An image that cannot be used as it is.
+
+    Args:
+        what: follows the image's name in a sentence.
+        remedy: what whoever reads a data set should do.
+        max_value: the setting, where it does not fit; None: nothing is wrong with it.
+    """
+
+    def __init__(self, what: str, remedy: str, *, max_value: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.max_value = what, remedy, max_value
+
+
 def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
-    """One file as uint8 `[C, height, width]`, turned as its EXIF orientation says.
+    """One file of a data set as uint8 `[C, height, width]`, turned as its EXIF orientation says.
 
     Raises:
         OneshotError: the file is no image, damaged, too large or animated, or has more than 8 bits and `how.max_value`
             does not say what they mean.
+    """
+    try:
+        return decoded_file(path, how)
+    except UnsuitableImageError as error:
+        if error.max_value is None:
+            raise OneshotError(f"data.root: {path} {error.what}: {error.remedy}") from error
+        raise OneshotError(f"data.max_value={error.max_value}: {path} {error.what}; {error.remedy}") from error
+
+
+def decoded_file(path: Path, how: Decoding) -> NDArray[np.uint8]:
+    """The same for any file, whoever asks.
+
+    Raises:
+        UnsuitableImageError: see `decode`.
     """
     from PIL import Image
 
@@ -65,75 +93,90 @@ def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
-                picture = _convert(path, image, how)
-    except OneshotError:
-        raise
+                return decoded_image(image, how)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise OneshotError(
-            f"data.root: {path} claims more than {Image.MAX_IMAGE_PIXELS} pixels: remove it, or make it smaller"
-        ) from error
+        what = f"claims more than {Image.MAX_IMAGE_PIXELS} pixels"
+        raise UnsuitableImageError(what, "remove it, or make it smaller") from error
     except UNREADABLE as error:
-        raise OneshotError(f"data.root: {path} is not a readable image: remove or replace it") from error
+        raise UnsuitableImageError("is not a readable image", "remove or replace it") from error
+
+
+def decoded_image(image: "Image.Image", how: Decoding) -> NDArray[np.uint8]:
+    """A picture that is open already.
+
+    Raises:
+        UnsuitableImageError: it is animated, or has more than 8 bits and `how.max_value` does not say what they mean.
+    """
+    from PIL import Image
+
+    picture = _convert(image, how)
     if how.size is not None and picture.size != (how.size, how.size):
         picture = picture.resize((how.size, how.size), Image.Resampling.BILINEAR)
     return np.asarray(picture).reshape(picture.height, picture.width, how.channels).transpose(2, 0, 1)
 
 
-def _convert(path: Path, image: "ImageFile.ImageFile", how: Decoding) -> "Image.Image":
+def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     """The picture with 8 bits in each of the channels that are wanted."""
     from PIL import ImageOps
 
-    _refuse_several(path, image)
-    deep_colour = image.mode not in DEEP and not image.mode.startswith("I;16") and ";16" in str(image.tile)
+    _refuse_several(image)
+    deep_colour = not _is_deep_grey(image) and ";16" in str(getattr(image, "tile", ""))
     image.load()
     upright = ImageOps.exif_transpose(image)
     if deep_colour:
-        _check_deep_colour(path, how)
-    elif upright.mode in DEEP or upright.mode.startswith("I;16"):
-        upright = _scaled(path, upright, how.max_value)
+        _check_deep_colour(how)
+    elif _is_deep_grey(upright):
+        upright = _scaled(upright, how.max_value)
     if upright.has_transparency_data:
         upright = _composited(upright, how.background)
     return upright.convert("RGB" if how.channels == 3 else "L")
 
 
-def _refuse_several(path: Path, image: "ImageFile.ImageFile") -> None:
+def _is_deep_grey(image: "Image.Image") -> bool:
+    return image.mode in DEEP or image.mode.startswith("I;16")
+
+
+def _refuse_several(image: "Image.Image") -> None:
     """Frames after the first would be lost; those of MPO, which cameras write as JPEG, are another view of it."""
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":
-        raise OneshotError(f"data.root: {path} holds {frames} frames: make each of them a file, or remove all but one")
+        raise UnsuitableImageError(f"holds {frames} frames", "make each of them a file, or remove all but one")
 
 
-def _check_deep_colour(path: Path, how: Decoding) -> None:
+def _check_deep_colour(how: Decoding) -> None:
     """Pillow reads the upper 8 of 16 bits of colour: the whole range of 16 bits, and no other, can be had so."""
     if how.max_value != WHITE_OF_16_BITS:
-        raise OneshotError(
-            f"data.max_value={_null(how.max_value)}: {path} has 16 bits of colour; set data.max_value="
-            f"{WHITE_OF_16_BITS} if they use all of them, else save the images with 8 bits"
+        raise UnsuitableImageError(
+            "has 16 bits of colour",
+            f"set data.max_value={WHITE_OF_16_BITS} if they use all of them, else save the images with 8 bits",
+            max_value=_null(how.max_value),
         )
 
 
-def _scaled(path: Path, image: "Image.Image", max_value: float | None) -> "Image.Image":
+def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
     """Grey values from 0 to `max_value` as bytes.
 
     Raises:
-        OneshotError: there is no `max_value`, or a value is none or lies outside.
+        UnsuitableImageError: there is no `max_value`, or a value is none or lies outside.
     """
     from PIL import Image
 
     values = np.asarray(image).astype(np.float64)
     low, high = values.min(), values.max()
     if not np.isfinite(low + high) or low < 0:
-        raise OneshotError(f"data.root: {path} has values below 0 or none at all: save it with values from 0 upwards")
+        raise UnsuitableImageError("has values below 0 or none at all", "save it with values from 0 upwards")
     if max_value is None:
-        raise OneshotError(
-            f"data.max_value=null: {path} has grey values of more than 8 bits, here up to {high:g}; set "
-            f"data.max_value to the value that is white in all images, for instance 4095 (12 bits), {WHITE_OF_16_BITS} "
-            "(16 bits) or 1.0"
+        raise UnsuitableImageError(
+            f"has grey values of more than 8 bits, here up to {high:g}",
+            "set data.max_value to the value that is white in all images, for instance 4095 (12 bits), "
+            f"{WHITE_OF_16_BITS} (16 bits) or 1.0",
+            max_value="null",
         )
     if high > max_value:
-        raise OneshotError(
-            f"data.max_value={max_value:g}: {path} has a value of {high:g}; set data.max_value to at least the largest "
-            "value of all images"
+        raise UnsuitableImageError(
+            f"has a value of {high:g}",
+            "set data.max_value to at least the largest value of all images",
+            max_value=f"{max_value:g}",
         )
     return Image.fromarray(np.rint(values * (255 / max_value)).astype(np.uint8))
 

@@ -1,21 +1,31 @@
-"""Phase 4, evaluation: test accuracy of every client, of the ensembles themselves, and of the server."""
+"""Phase 4, evaluation: every client, the ensembles themselves, and the server on the test set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
+import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassConfusionMatrix
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.slots import Ensemble
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, ask
+from oneshot_fl.phases.abstention import Coverage, clients_support, coverages
+from oneshot_fl.phases.class_figures import (
+    ClassFigures,
+    accuracy,
+    balanced_accuracy,
+    calibration_error,
+    class_figures,
+)
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import fraction, trainer_of
+from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.recipe import Recipe
 
 
@@ -26,6 +36,20 @@ class Accuracies:
     clients: list[float]
     ensembles: dict[str, float]
     server: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the test set told: of everybody two accuracies, of the server all there is to tell."""
+
+    accuracies: Accuracies
+    balanced: Accuracies
+    """Means over the classes that have a test image."""
+    server: ClassFigures
+    calibrated_ece: float
+    """The server's calibration error once its logits are divided by the temperature."""
+    abstention: list[Coverage]
+    """How right the server is where it answers only the images of which it, or the clients, are surest."""
 
 
 def tested_ensembles(
@@ -54,39 +78,62 @@ class EvaluateModule(LightningModule):
     """One pass over the test set in which every client is asked once, whatever the number of ensembles."""
 
     def __init__(
-        self, bank: ClientBank, server: nn.Module, ensembles: Mapping[str, EnsembleFunction], *, classes: int
+        self,
+        bank: ClientBank,
+        server: nn.Module,
+        ensembles: Mapping[str, EnsembleFunction],
+        *,
+        classes: int,
+        temperature: float,
     ) -> None:
         super().__init__()
+        self.temperature = temperature
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
         self.needs = frozenset().union(*(getattr(ensemble, "needs", frozenset()) for ensemble in ensembles.values()))
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
-        self.accuracies = nn.ModuleDict(
-            {name: MulticlassAccuracy(num_classes=classes, average="micro") for name in counted}
-        )
+        self.confusions = nn.ModuleDict({name: MulticlassConfusionMatrix(num_classes=classes) for name in counted})
+        self._logits: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._support: list[Tensor] = []
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Count the right answers of everybody on images `[b, C, H, W]`."""
+        """Count everybody's answers on images `[b, C, H, W]`, and keep the server's."""
         x, y = batch
-        scores = {"server": self.server(x), **(self._of_clients(x, y) if self.bank.models else {})}
+        logits = at_least_float32(self.server(x))
+        scores = {"server": logits, **(self._of_clients(x, y, logits) if self.bank.models else {})}
         for name, score in scores.items():
-            self._accuracy(name).update(score, y)
+            self._confusion(name).update(score, y)
+        self._logits.append(logits.cpu())
+        self._labels.append(y.cpu())
 
-    def _of_clients(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def _of_clients(self, x: Tensor, y: Tensor, server: Tensor) -> dict[str, Tensor]:
         """Everybody's scores; the test labels are put aside by `label_free` before any ensemble sees the votes."""
         votes = ask(self.bank, x, y, self.needs)
+        self._support.append(clients_support(votes.P, server).cpu())
         alone = {f"client {k}": logits for k, logits in enumerate(votes.P)}
         return alone | {name: label_free(ensemble, votes) for name, ensemble in self.ensembles.items()}
 
-    def _accuracy(self, name: str) -> MulticlassAccuracy:
-        return cast(MulticlassAccuracy, self.accuracies[name])
+    def _confusion(self, name: str) -> MulticlassConfusionMatrix:
+        return cast(MulticlassConfusionMatrix, self.confusions[name])
 
-    def results(self) -> Accuracies:
-        """The accuracies of everything that was counted."""
-        values: dict[str, Any] = {name: fraction(self._accuracy(name)) for name in self.accuracies}
+    def results(self) -> Evaluated:
+        """Of everything that was counted."""
+        counts = {name: self._confusion(name).compute().cpu() for name in self.confusions}
+        logits, y = torch.cat(self._logits), torch.cat(self._labels)
+        sure = logits.double() / self.temperature
+        return Evaluated(
+            accuracies=self._fractions(accuracy, counts),
+            balanced=self._fractions(balanced_accuracy, counts),
+            server=class_figures(logits, y),
+            calibrated_ece=calibration_error(sure, y),
+            abstention=coverages(sure, y, torch.cat(self._support) if self._support else None),
+        )
+
+    def _fractions(self, fraction: Callable[[Tensor], float], counts: Mapping[str, Tensor]) -> Accuracies:
         return Accuracies(
-            clients=[values[f"client {k}"] for k in range(len(self.bank.models))],
-            ensembles={name: values[name] for name in self.ensembles},
-            server=values["server"],
+            clients=[fraction(counts[f"client {k}"]) for k in range(len(self.bank.models))],
+            ensembles={name: fraction(counts[name]) for name in self.ensembles},
+            server=fraction(counts["server"]),
         )
 
 
@@ -96,10 +143,12 @@ def evaluate(
     server: nn.Module,
     ensembles: Mapping[str, EnsembleFunction],
     *,
+    temperature: float = 1.0,
     context: Context,
-) -> Accuracies:
-    """Test clients, ensembles and server on one pass over `test`."""
-    module = EvaluateModule(ClientBank(clients, mode="loop"), server, ensembles, classes=test.spec.classes)
+) -> Evaluated:
+    """Test clients, ensembles and server, calibrated by `temperature`, on one pass over `test`."""
+    bank = ClientBank(clients, mode="loop")
+    module = EvaluateModule(bank, server, ensembles, classes=test.spec.classes, temperature=temperature)
     with trainer_of(module, context.trainer) as trainer:
         trainer.test(module, dataloaders=test, verbose=False)
     return module.results()

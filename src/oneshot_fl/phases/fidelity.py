@@ -134,7 +134,7 @@ def measure(
         samples=samples,
         extractor=extractor.name,
         epochs=fidelity_reference.training.epochs,
-        accuracy=evaluate(test, [], extractor.upload.model, {}, context=context).server,
+        accuracy=evaluate(test, [], extractor.upload.model, {}, context=context).accuracies.server,
     )
 
 

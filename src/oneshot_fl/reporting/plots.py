@@ -31,6 +31,7 @@ def draw_all(
     guidance: Tensor | None,
     history: list[dict[str, Any]],
     ensembles: dict[str, float],
+    confusion: np.ndarray,
     synthetic: tuple[Tensor, Tensor] | None,
     recitals: tuple[Recital, ...],
     note: Callable[[str], None],
@@ -42,11 +43,15 @@ def draw_all(
         guidance: U `[c, m]`, where the clients were stratified.
         history: the server's rounds, each with `round` and `accuracy`; empty where there were none.
         ensembles: test accuracies by name.
+        confusion: the server's, test images `[c, c]` of the row's class called the column's.
         synthetic: images, uint8 `[n, C, H, W]`, and their labels.
         recitals: of every client, where a part of the method needed them.
         note: is called with one line about a figure that could not be drawn.
     """
-    figures: dict[str, Callable[[], Figure]] = {"partition": partial(partition_bubbles, counts, class_names)}
+    figures: dict[str, Callable[[], Figure]] = {
+        "partition": partial(partition_bubbles, counts, class_names),
+        "confusion": partial(confusion_map, confusion, class_names),
+    }
     if guidance is not None:
         figures["guidance"] = partial(guidance_maps, guidance)
     if history:
@@ -93,12 +98,40 @@ def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figu
     k, j = np.nonzero(counts)
     axes.scatter(j, k, s=500 * counts[k, j] / counts.max(), alpha=0.7)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
-    axes.set_xticks(
-        range(classes), [literal(name) for name in class_names], rotation=90 if max(map(len, class_names)) > 2 else 0
-    )
+    _name_classes(axes, class_names)
     axes.set_yticks(range(clients))
     axes.grid(alpha=0.2)
     return figure
+
+
+def _name_classes(axes: "Axes", class_names: tuple[str, ...]) -> None:
+    """Along the horizontal axis, upright where they are long."""
+    names = [literal(name) for name in class_names]
+    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+
+
+def confusion_map(confusion: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
+    """Shares of every class's test images by what they were called, of counts `[c, c]`; a class without any is grey."""
+    classes, images = len(confusion), confusion.sum(axis=1, keepdims=True)
+    side = min(0.45 * classes, 20)
+    figure, axes = new_figure(2 + side, 1.5 + side)
+    axes.set_facecolor("lightgrey")
+    shares = np.where(images > 0, confusion / np.maximum(images, 1), np.nan)
+    axes.imshow(shares, vmin=0, vmax=1, cmap="viridis")
+    axes.set(xlabel="called", ylabel="class")
+    _name_classes(axes, class_names)
+    axes.set_yticks(range(classes), [literal(name) for name in class_names])
+    if confusion.size <= ANNOTATED_CELLS:
+        for (j, called), count in np.ndenumerate(confusion):
+            axes.text(
+                called, j, str(count), ha="center", va="center", fontsize=7, color=_legible(shares.item(j, called))
+            )
+    return figure
+
+
+def _legible(value: float) -> str:
+    """Black or white, whichever shows on a value's colour."""
+    return "w" if value <= 0.6 else "k"
 
 
 def guidance_maps(U: Tensor) -> "Figure":
@@ -119,7 +152,7 @@ def _heat_map(axes: "Axes", values: np.ndarray, title: str) -> None:
     axes.set(title=title, xlabel="class", ylabel="client", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
     if values.size <= ANNOTATED_CELLS:
         for (k, j), value in np.ndenumerate(values):
-            axes.text(j, k, f"{value:.2f}", ha="center", va="center", fontsize=7, color="k" if value > 0.6 else "w")
+            axes.text(j, k, f"{value:.2f}", ha="center", va="center", fontsize=7, color=_legible(value))
 
 
 def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -> "Figure":

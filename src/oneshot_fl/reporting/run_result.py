@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.phases.calibrate import Calibration
 from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.phases.recite import Recitals
 from oneshot_fl.phases.stratify import Guidance
@@ -21,6 +22,8 @@ class Served:
     guidance: Guidance | None
     recitals: Recitals | None
     server: Distilled
+    calibration: Calibration | None
+    """None where the method makes no images that could teach how sure to be."""
 
 
 @dataclass(frozen=True)
@@ -30,4 +33,4 @@ class RunResult(Served):
     data: Dataset
     partition: Partition
     clients: list[TrainedClient]
-    accuracies: Accuracies
+    evaluated: Evaluated

@@ -1,29 +1,26 @@
 """`summary.json`, the contract that tables are built from, and its figure on the terminal."""
 
 import json
-import platform
 import resource
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from rich.console import Console
-from rich.table import Table
-from torch import nn
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
+from oneshot_fl.phases.privacy import Privacy
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.store import save_tensors
-from oneshot_fl.version import __version__
+from oneshot_fl.reporting.server_file import write_server
+from oneshot_fl.reporting.versions import versions
 
 
 def summarise(
@@ -32,16 +29,17 @@ def summarise(
     *,
     data: RunData,
     fidelity: Fidelity | None,
+    privacy: Privacy | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `results` has one entry per communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `fidelity` tells of the synthetic images (None: not asked for, or there are none).
+    `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find.
     """
     result = results[-1]
-    accuracies, history = result.accuracies, result.server.history
+    evaluated, history = result.evaluated, result.server.history
     own = experiment.method.ensemble
     used = own.name if own else "uniform"
     return {
@@ -58,26 +56,37 @@ def summarise(
         "proxy": _proxy(experiment, data),
         "uploads": {"label_counts": "label_counts" in experiment.needs},
         "clients": _clients(result),
-        "ensemble": {"name": used, "accuracy": accuracies.ensembles.get(used), "rows": accuracies.ensembles},
+        "ensemble": {
+            "name": used,
+            "accuracy": evaluated.accuracies.ensembles.get(used),
+            "rows": evaluated.accuracies.ensembles,
+            "balanced": evaluated.balanced.ensembles,
+        },
         "server": {
             **_server_accuracies(result),
+            **_by_class(evaluated.server, data.data.class_names),
+            "calibration": {**vars(result.calibration), "ece": evaluated.calibrated_ece}
+            if result.calibration
+            else None,
+            "abstention": [vars(row) for row in evaluated.abstention],
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
         "synthetic": _synthetic(fidelity) if fidelity else None,
+        "privacy": described(privacy),
         "communication": [
-            {"clients": each.accuracies.clients, "ensembles": each.accuracies.ensembles, **_server_accuracies(each)}
+            {
+                "clients": each.evaluated.accuracies.clients,
+                "ensembles": each.evaluated.accuracies.ensembles,
+                **_server_accuracies(each),
+            }
             for each in results
         ],
         "rounds": history,
         "seconds": _seconds(results, seconds),
         "peak_memory_bytes": peak_memory_bytes(),
         "threads": torch.get_num_threads(),
-        "versions": {
-            "oneshot_fl": __version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "torchvision", "lightning")},
-        },
+        "versions": versions(),
     }
 
 
@@ -99,22 +108,48 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
     Nor has one that the gate turned away; `quarantined` says why.
     """
     uploads = result.given.uploads
-    used = (upload.name for upload in uploads.classifiers)
-    accuracies = dict(zip(used, result.accuracies.clients, strict=True))
+    used, evaluated = [upload.name for upload in uploads.classifiers], result.evaluated
+    accuracies = dict(zip(used, evaluated.accuracies.clients, strict=True))
+    balanced = dict(zip(used, evaluated.balanced.clients, strict=True))
     reasons = {one.name: one.reason for one in uploads.quarantined}
     return [
         {
             "kind": client.kind,
             "accuracy": accuracies.get(f"client {k}"),
+            "balanced_accuracy": balanced.get(f"client {k}"),
             "quarantined": reasons.get(f"client {k}"),
             "model": client.name,
             "samples": client.samples,
+            "epsilon": client.epsilon,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.seconds,
         }
         for k, client in enumerate(result.clients)
     ]
+
+
+def _by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the server does class by class; null where the test set has no image to tell it by."""
+    rows = zip(names, figures.images, figures.recall, figures.auroc, strict=True)
+    return {
+        "balanced_accuracy": figures.balanced_accuracy,
+        "macro_auroc": figures.macro_auroc,
+        "ece": figures.ece,
+        "by_class": [
+            {"class": name, "images": images, "recall": recall, "auroc": auroc} for name, images, recall, auroc in rows
+        ],
+        "confusion": figures.confusion,
+    }
+
+
+def _sureness(result: RunResult) -> dict[str, Any]:
+    """How well the server knows when it is right."""
+    fitted, evaluated = result.calibration, result.evaluated
+    return {
+        "calibration": {**vars(fitted), "ece": evaluated.calibrated_ece} if fitted else None,
+        "abstention": [vars(row) for row in evaluated.abstention],
+    }
 
 
 def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
@@ -142,7 +177,7 @@ def _seconds(results: list[RunResult], run: float) -> dict[str, float]:
 
 
 def _server_accuracies(result: RunResult) -> dict[str, float]:
-    last = result.accuracies.server
+    last = result.evaluated.accuracies.server
     return {
         "accuracy_last": last,
         "accuracy_best": max([last, *(row["accuracy"] for row in result.server.history)]),
@@ -157,49 +192,63 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], server: nn.Module) -> None:
-    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`."""
+def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:
+    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself."""
     write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
-    save_tensors(server.state_dict(), folder / "server.safetensors")
+    write_server(
+        folder,
+        result.server.model,
+        experiment.student,
+        result.data.spec,
+        result.data.class_names,
+        method=experiment.method.name,
+        accuracy=result.evaluated.accuracies.server,
+        temperature=result.calibration.temperature if result.calibration else None,
+    )
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 
 
+CALIBRATED = {"temperature": "temperature", "ece_calibrated": "ece"}
+"""Metrics of the run log, and where a calibration holds them."""
+
+
 def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies at the end of a run, and the distances of its synthetic images, named for the run log."""
-    tested = [(k, client["accuracy"]) for k, client in enumerate(summary["clients"]) if client["accuracy"] is not None]
-    metrics = {f"evaluate/client_{k:02d}": accuracy for k, accuracy in tested}
-    metrics |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
-    metrics |= {f"evaluate/server_{which}": summary["server"][f"accuracy_{which}"] for which in ("last", "best")}
-    for who, found in _distances(summary).items():
-        metrics |= {f"evaluate/{who}_{name}": found[name] for name in ("fid", "kid")}
-    return metrics
+    """The figures at the end of a run, and the distances of its synthetic images, named for the run log.
+
+    What the test set could not give is left out.
+    """
+    server = summary["server"]
+    found = {f"evaluate/client_{k:02d}": client["accuracy"] for k, client in enumerate(summary["clients"])}
+    found |= {f"evaluate/ensemble_{name}": value for name, value in summary["ensemble"]["rows"].items()}
+    found |= {f"evaluate/server_{which}": server[f"accuracy_{which}"] for which in ("last", "best")}
+    found |= {f"evaluate/server_{name}": server[name] for name in ("balanced_accuracy", "macro_auroc", "ece")}
+    if server["calibration"]:
+        found |= {f"evaluate/server_{name}": server["calibration"][key] for name, key in CALIBRATED.items()}
+    found |= {f"evaluate/recall_{j:02d}": row["recall"] for j, row in enumerate(server["by_class"])}
+    for who, distances in distances_of(summary).items():
+        found |= {f"evaluate/{who}_{name}": distances[name] for name in ("fid", "kid")}
+    found |= privacy_metrics(summary["privacy"])
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _distances(summary: Mapping[str, Any]) -> dict[str, Any]:
+def privacy_metrics(privacy: Mapping[str, Any] | None) -> dict[str, float]:
+    """How well attacks tell members of the server's model and, on average, of the uploads; copies among images."""
+    if privacy is None:
+        return {}
+    attacked = {"server": [privacy["server"]], "clients": [each for each in privacy["clients"] if each]}
+    found = {
+        f"privacy/{who}_{attack}_{figure}": sum(each[attack][figure] for each in models) / len(models)
+        for who, models in attacked.items()
+        for attack in ("loss", "lira")
+        for figure in ("auc", "tpr")
+        if models
+    }
+    for name, copied in privacy["synthetic"].items():
+        found |= {f"privacy/{name}_{figure}": copied[figure] for figure in ("nearer_to_training", "copies")}
+    return found
+
+
+def distances_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """FID and KID of the synthetic images and of their bounds; nothing where they were not measured."""
     synthetic = summary["synthetic"]
     return {"synthetic": synthetic, **{who: synthetic[who] for who in ("noise", "real")}} if synthetic else {}
-
-
-def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path]) -> None:
-    """A table of clients, ensembles and server, and where the files are."""
-    title = f"{summary['method']} on {summary['data']}, {summary['partition']['name']}, seed {summary['seed']}"
-    table = Table("who", "model", "samples", "test accuracy", title=f"{title} (budget {summary['budget']})")
-    for k, client in enumerate(summary["clients"]):
-        accuracy = "decoder only" if client["accuracy"] is None else f"{client['accuracy']:.2%}"
-        table.add_row(f"client {k}", client["model"], str(client["samples"]), accuracy)
-    table.add_section()
-    voices = sum(client["accuracy"] is not None for client in summary["clients"])
-    for name, value in summary["ensemble"]["rows"].items():
-        table.add_row(f"ensemble: {name}", f"{voices} models", "", f"{value:.2%}")
-    table.add_section()
-    server = summary["server"]
-    table.add_row("server, last round", server["model"], "", f"{server['accuracy_last']:.2%}", style="bold")
-    table.add_row("server, best round", server["model"], "", f"{server['accuracy_best']:.2%}")
-    console.print(table)
-    if distances := _distances(summary):
-        told = ", ".join(f"{who} {found['fid']:.4g} / {found['kid']:.4g}" for who, found in distances.items())
-        extractor = summary["synthetic"]["extractor"]["model"]
-        console.print(f"FID / KID to training images on features of our {extractor}, not Inception's: {told}")
-    for file in files:
-        console.print(str(file), soft_wrap=True)

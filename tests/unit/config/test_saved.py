@@ -20,7 +20,7 @@ from tests.parts import SMALL
 
 def _saved(folder: Path, model: nn.Module, *overrides: str) -> Path:
     """What of a finished run's folder a model is made of."""
-    (folder / "summary.json").write_text(json.dumps({"data_spec": asdict(SMALL)}))
+    (folder / "summary.json").write_text(json.dumps({"data_spec": {**asdict(SMALL), "class_names": ["a", "b", "c"]}}))
     OmegaConf.save(compose_config(*overrides), folder / "config.yaml")
     save_file(model.state_dict(), folder / "server.safetensors")
     return folder
@@ -28,7 +28,8 @@ def _saved(folder: Path, model: nn.Module, *overrides: str) -> Path:
 
 def test_it_answers_as_the_one_that_was_saved_and_is_in_evaluation_mode(tmp_path):
     own = cnn2(SMALL, norm=True).eval()
-    model = saved_model(_saved(tmp_path, own))
+    model, spec, names = saved_model(_saved(tmp_path, own))
+    assert (spec, names) == (SMALL, ("a", "b", "c"))
     x = torch.rand(4, 1, 8, 8)
     assert torch.equal(model(x), own(x))
     assert not any(module.training for module in model.modules())
@@ -36,14 +37,14 @@ def test_it_answers_as_the_one_that_was_saved_and_is_in_evaluation_mode(tmp_path
 
 def test_the_servers_architecture_is_the_one_that_was_chosen(tmp_path):
     own = lenet5(SMALL).eval()
-    model = saved_model(_saved(tmp_path, own, "server_model=lenet5"))
+    model, _, _ = saved_model(_saved(tmp_path, own, "server_model=lenet5"))
     x = torch.rand(4, 1, 8, 8)
     assert torch.equal(model(x), own(x))
 
 
 def test_a_model_of_each_architecture_is_restored_as_one_that_votes(tmp_path):
     own = together([cnn2(SMALL, norm=True), lenet5(SMALL)]).eval()
-    model = saved_model(_saved(tmp_path, own, "method=fedavg", "model=mixed", "model.names=[cnn2,lenet5]"))
+    model, _, _ = saved_model(_saved(tmp_path, own, "method=fedavg", "model=mixed", "model.names=[cnn2,lenet5]"))
     x = torch.rand(4, 1, 8, 8)
     assert torch.equal(model(x), own(x))
 

@@ -4,7 +4,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LogitAverage, SizeWeighted
-from oneshot_fl.phases.evaluate import evaluate
+from oneshot_fl.phases.evaluate import Accuracies, evaluate
 from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
 from tests.parts import recipe_of, server_of
 
@@ -15,9 +15,9 @@ def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
     says_0, says_1 = fixed_logits([1.0, 0.0, 0.0]), fixed_logits([0.0, 5.0, 0.0])
     ensembles = {"uniform": LogitAverage(server_of())}  # mean logits [.5, 2.5, 0]: class 1
     result = evaluate(test, [says_0, says_1], fixed_logits([0.0, 0.0, 1.0]), ensembles, context=context)
-    assert result.clients == [0.6, 0.2]
-    assert result.ensembles == {"uniform": 0.2}
-    assert result.server == 0.2
+    assert result.accuracies == Accuracies([0.6, 0.2], {"uniform": 0.2}, 0.2)
+    assert result.balanced == Accuracies([0.333333, 0.333333], {"uniform": 0.333333}, 0.333333)
+    assert result.server.confusion == [[0, 0, 3], [0, 0, 1], [0, 0, 1]]
 
 
 AS_PUBLISHED = {"scale": 1.0, "in_model": True, "space": "logits"}

@@ -5,6 +5,7 @@ import torch
 from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.reporting.plots import (
     accuracy_curve,
+    confusion_map,
     draw_all,
     guidance_maps,
     image_grid,
@@ -31,6 +32,12 @@ def test_guidance_maps_show_both_normalisations_client_by_class():
     assert [text.get_text() for text in rows.texts] == ["0.75", "0.20", "0.25", "0.80"]
 
 
+def test_the_confusion_map_shows_shares_of_each_class_and_writes_the_counts():
+    (axes,) = confusion_map(np.array([[3, 1], [0, 0]]), ("a", "b")).axes
+    np.testing.assert_allclose(axes.images[0].get_array().filled(-1), [[0.75, 0.25], [-1, -1]])
+    assert [text.get_text() for text in axes.texts] == ["3", "1", "0", "0"]
+
+
 def test_the_curve_has_the_server_and_a_line_an_ensemble():
     (axes,) = accuracy_curve([{"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 0.3}], {"uniform": 0.5}).axes
     server, ensemble = axes.lines
@@ -53,6 +60,7 @@ def test_a_grid_of_many_classes_ends():
     assert axes.images[0].get_array().shape == (50 * 3, 10 * 3, 3)
 
 
+COUNTS = np.ones((2, 2), dtype=int)
 FORMULAS = ("$x^$", "a$b$c", "$$", r"\frac$ $", "plain", r"a\$b")
 
 
@@ -74,19 +82,19 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
         guidance=torch.eye(len(FORMULAS)),
         history=[{"round": 1, "accuracy": 0.5}],
         ensembles=dict.fromkeys(FORMULAS, 0.5),
+        confusion=np.eye(len(FORMULAS), dtype=int),
         synthetic=(images, torch.arange(len(FORMULAS))),
         recitals=(Recital(images, torch.arange(len(FORMULAS)), "key"),),
         note=pytest.fail,
     )
-    assert sorted(drawn) == ["accuracy", "guidance", "partition", "recitals", "synthetic"]
+    assert sorted(drawn) == ["accuracy", "confusion", "guidance", "partition", "recitals", "synthetic"]
     assert all(path.stat().st_size > 1000 for path in drawn.values())
 
 
-def test_a_run_without_rounds_has_its_partition_only(tmp_path):
-    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None}
-    assert list(
-        draw_all(tmp_path, counts=np.ones((2, 2)), class_names=("a", "b"), recitals=(), note=pytest.fail, **nothing)
-    ) == ["partition"]
+def test_a_run_without_rounds_has_its_partition_and_confusion_only(tmp_path):
+    nothing = {"guidance": None, "history": [], "ensembles": {"uniform": 0.5}, "synthetic": None, "recitals": ()}
+    given = {"counts": COUNTS, "class_names": ("a", "b"), "confusion": COUNTS}
+    assert list(draw_all(tmp_path, **given, **nothing, note=pytest.fail)) == ["partition", "confusion"]
 
 
 def test_a_client_recites_in_one_row_from_its_first_class_to_its_last():
@@ -103,14 +111,15 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_p
     notes: list[str] = []
     drawn = draw_all(
         tmp_path,
-        counts=np.ones((2, 2)),
+        counts=COUNTS,
         class_names=("a", "b"),
         guidance=torch.eye(2),
         history=[],
         ensembles={},
+        confusion=COUNTS,
         synthetic=None,
         recitals=(),
         note=notes.append,
     )
-    assert list(drawn) == ["guidance"]
+    assert list(drawn) == ["confusion", "guidance"]
     assert [note.split(" (")[0] for note in notes] == ["partition.png could not be drawn"]

@@ -1,18 +1,34 @@
-from oneshot_fl.reporting.summary import final_metrics, peak_memory_bytes
+import pytest
+
+from oneshot_fl.reporting.summary import final_metrics, peak_memory_bytes, privacy_metrics
 
 
 def test_final_metrics_are_named_by_phase():
     summary = {
         "synthetic": None,
-        "clients": [{"accuracy": 0.1}],
+        "privacy": None,
+        "clients": [{"accuracy": 0.1}, {"accuracy": None}],
         "ensemble": {"rows": {"uniform": 0.2}},
-        "server": {"accuracy_last": 0.3, "accuracy_best": 0.4},
+        "server": {
+            "accuracy_last": 0.3,
+            "accuracy_best": 0.4,
+            "balanced_accuracy": 0.5,
+            "macro_auroc": None,
+            "ece": 0.6,
+            "calibration": {"temperature": 1.5, "ece": 0.1},
+            "by_class": [{"recall": 0.7}, {"recall": None}],
+        },
     }
     assert final_metrics(summary) == {
         "evaluate/client_00": 0.1,
         "evaluate/ensemble_uniform": 0.2,
         "evaluate/server_last": 0.3,
         "evaluate/server_best": 0.4,
+        "evaluate/server_balanced_accuracy": 0.5,
+        "evaluate/server_ece": 0.6,
+        "evaluate/server_temperature": 1.5,
+        "evaluate/server_ece_calibrated": 0.1,
+        "evaluate/recall_00": 0.7,
     }
     bounds = {"noise": {"fid": 9.0, "kid": 0.9}, "real": {"fid": 1.0, "kid": 0.1}}
     more = final_metrics(summary | {"synthetic": {"fid": 5.0, "kid": 0.5, "kid_std": 0.0, "samples": 4, **bounds}})
@@ -24,6 +40,29 @@ def test_final_metrics_are_named_by_phase():
         "evaluate/real_fid": 1.0,
         "evaluate/real_kid": 0.1,
     }
+
+
+def test_privacy_is_told_of_the_server_and_on_average_of_the_uploads():
+    def attacked(value):
+        return {"samples": 9, "loss": {"auc": value, "tpr": value / 2}, "lira": {"auc": value, "tpr": value / 4}}
+
+    copied = {"images": 5, "nearer_to_training": 0.6, "copies": 0.2, "nearest_training": 0.1, "nearest_test": 0.1}
+    found = privacy_metrics(
+        {"server": attacked(0.5), "clients": [attacked(0.4), None, attacked(0.8)], "synthetic": {"images": copied}}
+    )
+    assert found == {
+        "privacy/server_loss_auc": 0.5,
+        "privacy/server_loss_tpr": 0.25,
+        "privacy/server_lira_auc": 0.5,
+        "privacy/server_lira_tpr": 0.125,
+        "privacy/clients_loss_auc": pytest.approx(0.6),
+        "privacy/clients_loss_tpr": pytest.approx(0.3),
+        "privacy/clients_lira_auc": pytest.approx(0.6),
+        "privacy/clients_lira_tpr": pytest.approx(0.15),
+        "privacy/images_nearer_to_training": 0.6,
+        "privacy/images_copies": 0.2,
+    }
+    assert privacy_metrics(None) == {}
 
 
 def test_peak_memory_is_in_bytes():

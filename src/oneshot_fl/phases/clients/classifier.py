@@ -56,6 +56,10 @@ class ClientModule(LightningModule):
         """The client's optimiser over all its parameters."""
         return self.optimizer(self.model.parameters())
 
+    def facts(self) -> dict[str, Any]:
+        """What is known of the training besides its losses: nothing."""
+        return {}
+
 
 class SharpnessAwareModule(ClientModule):
     """The same with sharpness-aware minimisation of radius `rho`: two forward and backward passes per step."""
@@ -93,6 +97,10 @@ class Classifier:
     ) -> ClientModule:
         """What trains the model."""
         optimizer = fused(training.optimizer)
+        if training.epsilon is not None:
+            from oneshot_fl.phases.clients.private import PrivateModule  # Opacus, which only this needs
+
+            return PrivateModule(model, optimizer, batches, training=training)
         if training.sam is None:
             return ClientModule(model, optimizer, batches)
         return SharpnessAwareModule(model, optimizer, batches, rho=training.sam)

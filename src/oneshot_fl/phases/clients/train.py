@@ -103,6 +103,8 @@ class TrainedClient:
     """Multiply-accumulates of one image's pass through what it trains."""
     from_store: bool = False
     """Whether it was trained before."""
+    epsilon: float | None = None
+    """What differentially private training spent; None: it was not private."""
 
 
 def train_clients(
@@ -185,6 +187,7 @@ class _LocalClient:
             artifact.seconds,
             macs,
             artifact.from_store,
+            artifact.facts.get("epsilon"),
         )
 
     def _inputs(self, data: Dataset) -> dict[str, Any]:
@@ -211,7 +214,11 @@ class _LocalClient:
             ):
                 trainer.fit(module, train_dataloaders=range(1))
         self._probe(module.model, data)
-        facts = {"losses": module.epoch_losses, **self.plan.kind.facts(self._labels(data), data.spec.classes)}
+        facts = {
+            "losses": module.epoch_losses,
+            **module.facts(),
+            **self.plan.kind.facts(self._labels(data), data.spec.classes),
+        }
         return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts)
 
     def _labels(self, data: Dataset) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.values import BatchSize, CountOrZero, Radius, Seed
+from oneshot_fl.values import BatchSize, CountOrZero, Positive, Radius, Seed, Share
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class Training:
     augmentation: Literal["none", "flip", "crop", "crop_flip"] = "none"
     sam: Radius | None = None
     """Radius rho of sharpness-aware minimisation; None for none."""
+    epsilon: Positive | None = None
+    """What differentially private training may spend, with `delta` and `clip`; None: it is not private."""
+    delta: Share | None = None
+    """How likely the guarantee may fail; below one over the client's samples."""
+    clip: Positive | None = None
+    """The longest gradient that one sample may have."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
+from oneshot_fl.reporting.tables.measures import METRICS, measure_of
 from oneshot_fl.reporting.tables.not_done import not_done_sheet
 from oneshot_fl.reporting.tables.own import own_sheets
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
@@ -20,12 +21,19 @@ from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.runs import Run, collect, read_runs
 
 
-def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str]) -> list[Sheet]:
+def tables(
+    runs: list[Run], *, which: str, against: str, studies: Sequence[str], metric: str = "accuracy"
+) -> list[Sheet]:
     """All sheets that the runs make: the papers' and then our own, or only the papers' tables named by `studies`.
 
+    Papers print accuracies, so of another metric there are only our own.
+
     Raises:
-        OneshotError: `studies` names a table that no paper has.
+        OneshotError: `studies` names a table that no paper has, or the metric is not one of papers or of that round.
     """
+    measure = measure_of(metric, which=which)
+    if studies and metric != "accuracy":
+        raise OneshotError(f"--metric {metric}: the papers' tables hold accuracies; leave out --paper or --metric")
     known = list(dict.fromkeys(cell.study for cell in published()))
     for study in studies:
         if not of_study(study):
@@ -33,8 +41,8 @@ def tables(runs: list[Run], *, which: str, against: str, studies: Sequence[str])
                 f"--paper {study}: there is no such table{did_you_mean(study, known)}; choose from {', '.join(known)}"
             )
     comparable = [run for run in runs if run.settings]
-    beside = paper_sheets(comparable, which=which, studies=studies)
-    return beside if studies else beside + own_sheets(comparable, which=which, against=against)
+    beside = paper_sheets(comparable, which=which, studies=studies) if metric == "accuracy" else []
+    return beside if studies else beside + own_sheets(comparable, measure=measure, against=against)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,7 +62,7 @@ def _print(options: argparse.Namespace) -> None:
     if options.failed:
         print(FORMATS[options.format]([not_done_sheet(runs)]))
         return
-    sheets = tables(runs, which=options.which, against=options.against, studies=options.paper)
+    sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
     print(FORMATS[options.format](sheets))
     if missing := sum(run.status != "done" for run in runs):
         print(f"oneshot_fl: {missing} of {len(runs)} runs without a result; --failed lists them", file=sys.stderr)
@@ -69,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     default = "terminal" if sys.stdout.isatty() else "markdown"
     parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="round of the server (default last)")
+    parser.add_argument("--metric", choices=METRICS, default="accuracy", help="what is told (default accuracy)")
     parser.add_argument("--against", default="fedavg", metavar="METHOD", help="base of the paired differences")
     parser.add_argument(
         "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"

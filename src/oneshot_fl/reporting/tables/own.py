@@ -11,6 +11,7 @@ from typing import Any
 from oneshot_fl.reporting.tables.differences import Settings, distinguishing
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
+from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.runs import Run
 
 ORDER = (
@@ -55,38 +56,38 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return dict(zip(labels, several, strict=True))
 
 
-def own_sheets(runs: Iterable[Run], *, which: str, against: str) -> list[Sheet]:
+def own_sheets(runs: Iterable[Run], *, measure: Measure, against: str) -> list[Sheet]:
     """A table for every group of comparable runs; the arguments are those of `group_sheet`."""
     groups = comparable(runs)
     named = zip(titles(groups), groups, strict=True)
-    return [group_sheet(title, group, which=which, against=against) for title, group in named]
+    return [group_sheet(title, group, measure=measure, against=against) for title, group in named]
 
 
-def group_sheet(title: str, runs: list[Run], *, which: str, against: str) -> Sheet:
+def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) -> Sheet:
     """One group's table.
 
     Args:
-        which: `last` or `best` round of the server.
+        measure: what is told of server, ensembles and clients.
         against: the method (or label) from which the paired differences are taken.
     """
     rows_by_label = rows_of(runs)
     labels = sorted(rows_by_label, key=_rank)
-    server = {label: _by_seed(rows_by_label[label], _server(which)) for label in labels}
+    server = {label: _by_seed(rows_by_label[label], measure.server) for label in labels}
     base = server.get(against, {})
     rows, records = [], []
     for label in labels:
         difference = paired(server[label], base) if server[label] and label != against else None
         rows.append([label, *_row(server[label], difference), _not_done(rows_by_label[label])])
         records.append(_record(label, server[label], difference))
-    for label, values in _references({label: rows_by_label[label] for label in labels}).items():
+    for label, values in _references({label: rows_by_label[label] for label in labels}, measure).items():
         rows.append([label, *_row(values, None), ""])
         records.append(_record(label, values, None))
-    header = ["", "seeds", f"server, {which} round", "95% CI", f"minus {against}, paired", "95% CI", "not done"]
+    header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    notes = [*_mixed_code(rows_by_label), *_reasons(runs)]
+    notes = [*_unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
     return Sheet(
         title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
-        ["Test accuracy in percent, mean ± standard deviation over seeds.", *notes], records,
+        [f"{measure.note}, mean ± standard deviation over seeds.", *notes], records,
     )  # fmt: skip
 
 
@@ -95,27 +96,29 @@ def _rank(label: str) -> tuple[int, str]:
     return (ORDER.index(name) if name in ORDER else len(ORDER), label)
 
 
-def _server(which: str) -> Callable[[dict[str, Any]], float]:
-    return lambda summary: summary["server"][f"accuracy_{which}"]
+def _by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]) -> dict[int, float]:
+    """The values of the runs that have one."""
+    found = {run.seed: value(run.summary) for run in sorted(runs, key=lambda run: run.seed) if run.summary}
+    return {seed: known for seed, known in found.items() if known is not None}
 
 
-def _by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float]) -> dict[int, float]:
-    return {run.seed: value(run.summary) for run in sorted(runs, key=lambda run: run.seed) if run.summary}
-
-
-def _references(rows: dict[str, list[Run]]) -> dict[str, dict[int, float]]:
+def _references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
     """Ensembles, and single clients, which all methods share; an ensemble that a method learns is that row's."""
     done = {label: mine for label, runs in rows.items() if (mine := [run for run in runs if run.summary])}
-    names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run))
-    tested = [run for runs in done.values() for run in runs if _tested(run.summary)]
-    found = {label: values for name in names for label, values in _ensemble_rows(name, done).items()}
-    return found | ({"clients, mean": _by_seed(tested, _mean_client)} if tested else {})
+    names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run, measure))
+    found = {label: values for name in names for label, values in _ensemble_rows(name, done, measure).items()}
+    clients = _by_seed([run for runs in done.values() for run in runs], lambda summary: _mean(measure.clients(summary)))
+    return found | ({"clients, mean": clients} if clients else {})
 
 
-def _ensemble_rows(name: str, done: dict[str, list[Run]]) -> dict[str, dict[int, float]]:
+def _ensemble_rows(name: str, done: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
     """One row where all runs of a seed agree, else one for every row of the server's."""
-    reported = {label: [run for run in runs if name in _reported(run)] for label, runs in done.items()}
-    own = {label: _by_seed(runs, _ensemble(name)) for label, runs in reported.items() if runs}
+    reported = {label: [run for run in runs if name in _reported(run, measure)] for label, runs in done.items()}
+    own = {
+        label: _by_seed(runs, lambda summary: measure.ensembles(summary)[name])
+        for label, runs in reported.items()
+        if runs
+    }
     seen: dict[int, set[float]] = {}
     for values in own.values():
         for seed, value in values.items():
@@ -125,23 +128,18 @@ def _ensemble_rows(name: str, done: dict[str, list[Run]]) -> dict[str, dict[int,
     return {f"ensemble: {name}": {seed: min(seen[seed]) for seed in sorted(seen)}}
 
 
-def _reported(run: Run) -> list[str]:
-    return list(run.summary["ensemble"]["rows"]) if run.summary else []
+def _reported(run: Run, measure: Measure) -> list[str]:
+    return list(measure.ensembles(run.summary)) if run.summary else []
 
 
-def _ensemble(name: str) -> Callable[[dict[str, Any]], float]:
-    return lambda summary: summary["ensemble"]["rows"][name]
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
-def _mean_client(summary: dict[str, Any]) -> float:
-    accuracies = _tested(summary)
-    return sum(accuracies) / len(accuracies)
-
-
-def _tested(summary: dict[str, Any] | None) -> list[float]:
-    """Accuracies of the clients that upload a classifier."""
-    clients = summary["clients"] if summary else []
-    return [client["accuracy"] for client in clients if client["accuracy"] is not None]
+def _unmeasured(runs: list[Run], measure: Measure) -> list[str]:
+    """Runs that are done and tell nothing of the measure, which earlier versions did not take."""
+    without = [run for run in runs if run.summary and measure.server(run.summary) is None]
+    return [f"{len(without)} finished runs do not tell it; run them again."] if without else []
 
 
 def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:

@@ -1,11 +1,14 @@
 import pytest
 
+from oneshot_fl.reporting.tables.measures import measure_of
 from oneshot_fl.reporting.tables.own import comparable, describe, own_sheets
 from oneshot_fl.reporting.tables.runs import same_data_alike
 
+LAST = measure_of("accuracy", which="last")
 
-def _sheet(runs, **options):
-    (sheet,) = own_sheets(runs, **{"which": "last", "against": "fedavg"} | options)
+
+def _sheet(runs, measure=LAST, against="fedavg"):
+    (sheet,) = own_sheets(runs, measure=measure, against=against)
     return sheet
 
 
@@ -34,8 +37,21 @@ def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
 
 
 def test_the_best_round_only_where_it_is_asked_for(make_run):
-    rows = _rows(_sheet([make_run(0.5)], which="best"))
+    rows = _rows(_sheet([make_run(0.5)], measure_of("accuracy", which="best")))
     assert rows["fedhydra"]["server, best round"] == "60.00"
+
+
+def test_another_figure_takes_the_place_of_accuracy_where_runs_tell_it(make_run):
+    run = make_run(0.5)
+    run.summary["server"]["balanced_accuracy"] = 0.25
+    run.summary["ensemble"]["balanced"] = {"uniform": 0.75}
+    sheet = _sheet([run, make_run(0.5, seed=1)], measure_of("balanced_accuracy", which="last"))
+    rows = _rows(sheet)
+    assert {label: row["server, last round"] for label, row in rows.items()} == {
+        "fedhydra": "25.00",
+        "ensemble: uniform": "75.00",
+    }
+    assert sheet.notes[1:] == ["1 finished runs do not tell it; run them again."]
 
 
 def test_failed_and_unfinished_seeds_are_told(make_run):
@@ -103,7 +119,7 @@ def test_a_group_is_described_by_what_it_shares(make_run):
 def test_groups_that_would_be_called_alike_say_in_what_they_differ(make_run):
     runs = [make_run(settings={"data": {"root": root}}) for root in ("east", "west")]
     runs.append(make_run(settings={"data": {"root": "east"}, "partition": {"alpha": 0.5}}))
-    titles = [sheet.title for sheet in own_sheets(runs, which="last", against="fedavg")]
+    titles = [sheet.title for sheet in own_sheets(runs, measure=LAST, against="fedavg")]
     assert [title.endswith("; data.root=east") for title in titles] == [True, False, False]
     assert titles[1].endswith("; data.root=west")
     assert "data.root" not in titles[2]  # nothing else is called like it

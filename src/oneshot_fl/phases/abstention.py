@@ -1,0 +1,57 @@
+"""How right the server is where it may keep silent, by two scores of how sure it can be.
+
+`server` is its own calibrated confidence, which it has wherever it is used. `clients` is the mean probability that the
+clients give the class which the server names: it falls where every client is unsure, but only a server that holds the
+uploads can ask for it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.models.per_architecture import mean_probability
+from oneshot_fl.phases.class_figures import rounded
+
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Of the test images that are answered."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Accuracy on the surest test images; fractions."""
+
+    coverage: float
+    server: float
+    """Where the server says how sure it is."""
+    clients: float | None
+    """Where the clients do; None: none of them uploaded a classifier."""
+
+
+def coverages(logits: Tensor, y: Tensor, support: Tensor | None) -> list[Coverage]:
+    """A row for each of `SHARES`.
+
+    Args:
+        logits: the server's, calibrated, `[n, c]`.
+        y: labels `[n]`.
+        support: of `clients_support`, `[n]`.
+    """
+    confidence, named = logits.softmax(dim=1).max(dim=1)
+    right = named == y
+    return [
+        Coverage(share, surest(confidence, right, share), None if support is None else surest(support, right, share))
+        for share in SHARES
+    ]
+
+
+def surest(score: Tensor, right: Tensor, share: float) -> float:
+    """The accuracy on that share of the images with the highest score `[n]`, at least one; ties as the images come."""
+    kept = max(1, round(share * len(score)))
+    order = score.argsort(descending=True, stable=True)[:kept]
+    return rounded(int(right[order].sum()) / kept)
+
+
+def clients_support(P: Tensor, server: Tensor) -> Tensor:
+    """The clients' mean probability of the server's class, `[b]`: client logits `[m, b, c]`, server logits `[b, c]`."""
+    named = server.argmax(dim=1, keepdim=True)
+    return torch.exp(mean_probability(P).gather(1, named)).squeeze(1)

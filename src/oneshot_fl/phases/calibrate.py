@@ -1,0 +1,65 @@
+"""Phase 3b, calibration: how sure the global model may be of its answers, learned without a real image.
+
+One temperature T (Guo et al., 2017): probabilities are softmax(logits / T). It is fitted to the labels of the method's
+synthetic images. The clients' answers on the same images, on mixtures of them and on procedural images were tried as
+well, and made good models less sure than they should be: docs/howto/serving.md.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.precision import at_least_float32
+
+WIDEST = 4.0
+"""Temperatures are sought from exp(-4) to exp(4)."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the logits are divided by, and on how many images it was fitted."""
+
+    temperature: float
+    images: int
+
+
+def calibrate(
+    model: nn.Module, images: Tensor | None, labels: Tensor | None, *, spec: DataSpec, batch_size: int
+) -> Calibration | None:
+    """The temperature of the global model; None where the method makes no images.
+
+    Args:
+        images: the method's synthetic ones, uint8 `[n, C, H, W]`.
+        labels: what they were made for, or what the clients took them for, `[n]`.
+    """
+    if images is None or labels is None:
+        return None
+    return Calibration(temperature(_logits(model, images, spec, batch_size), labels), len(labels))
+
+
+def temperature(logits: Tensor, labels: Tensor) -> float:
+    """T that minimises the mean cross-entropy of logits `[n, c]` / T against labels `[n]`; four significant digits.
+
+    The cross-entropy is convex in 1/T, so that there is one minimum.
+    """
+    wide = logits.double()
+
+    def loss(log_temperature: float) -> float:
+        return float(F.cross_entropy(wide / math.exp(log_temperature), labels))
+
+    found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
+    return float(f"{math.exp(found.x):.4g}")
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, images: Tensor, spec: DataSpec, batch_size: int) -> Tensor:
+    """`[n, c]`"""
+    device = next(model.parameters()).device
+    model.eval()
+    parts = [at_least_float32(model(spec.to_input(part.to(device)))) for part in images.split(batch_size)]
+    return torch.cat(parts).cpu()

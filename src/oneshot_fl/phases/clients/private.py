@@ -1,0 +1,115 @@
+"""Local training with differential privacy: DP-SGD (Abadi et al., "Deep Learning with Differential Privacy", 2016).
+
+Every step draws each sample with the same probability, clips each sample's gradient and adds noise to their sum. How
+much noise, follows from what may be spent. The guarantee is Opacus's accountant's, for a client's model alone, and for
+adding or removing one sample; label counts that a client uploads beside it are not covered. Noise is drawn from a
+seeded generator, so that runs repeat: with the seed kept secret.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from opacus import GradSampleModule
+from opacus.accountants import RDPAccountant
+from opacus.accountants.utils import get_noise_multiplier
+from opacus.optimizers import DPOptimizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.phases.clients.classifier import Batch, ClientModule
+from oneshot_fl.phases.clients.training import Training
+
+
+class PrivateModule(ClientModule):
+    """The supervised training of one client, within a budget of privacy.
+
+    Args:
+        batches: over the client's samples; they are drawn anew here, each with the same probability.
+        training: with `epsilon`, `delta` and `clip`.
+
+    Raises:
+        OneshotError: the model mixes samples, or the guarantee would say nothing.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: OptimizerFactory, batches: Iterable[Batch], *, training: Training
+    ) -> None:
+        whole = cast(ImageBatches, batches)
+        samples = len(whole.labels)
+        _check(model, training, samples)
+        self.rate = min(1.0, training.batch_size / samples)
+        self.steps = math.ceil(1 / self.rate)
+        self.training_settings = training
+        super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
+        self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
+        self.per_sample = GradSampleModule(model)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean cross-entropy, 0 of no sample; in single precision, as the gradients of single samples ask for."""
+        x, y = batch
+        with torch.autocast(x.device.type, enabled=False):
+            return F.cross_entropy(self.per_sample(x), y, reduction="sum") / max(len(y), 1)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The client's optimiser, with clipped gradients and noise."""
+        return DPOptimizer(
+            self.optimizer(self.model.parameters()),
+            noise_multiplier=self.noise,
+            max_grad_norm=cast(float, self.training_settings.clip),
+            expected_batch_size=round(self.expected),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The epsilon that was spent, and the noise, in units of `clip`."""
+        accountant = RDPAccountant()
+        accountant.history = [(self.noise, self.rate, self.steps * len(self.epoch_losses))]
+        spent = accountant.get_epsilon(delta=cast(float, self.training_settings.delta)) if self.epoch_losses else 0.0
+        return {"epsilon": round(spent, 4), "noise": self.noise}
+
+
+class PoissonBatches:
+    """Normalised images and labels of `steps` draws in which every sample is there with probability `rate`."""
+
+    def __init__(self, whole: ImageBatches, rate: float, steps: int) -> None:
+        self.whole, self.rate, self.steps = whole, rate, steps
+
+    def __iter__(self) -> Any:
+        whole = self.whole
+        for _ in range(self.steps):
+            chosen = (torch.rand(len(whole.labels), generator=whole.rng) < self.rate).nonzero().flatten()
+            index = chosen.to(whole.labels.device)
+            images = whole.images[index]
+            augmented = whole.augment(images) if whole.augment and len(index) else images
+            yield whole.spec.to_input(augmented), whole.labels[index]
+
+
+def _noise(training: Training, rate: float, steps: int) -> float:
+    """The least that spends no more than `epsilon` over all epochs, in units of `clip`."""
+    if training.epochs == 0:
+        return 0.0
+    return get_noise_multiplier(
+        target_epsilon=cast(float, training.epsilon),
+        target_delta=cast(float, training.delta),
+        sample_rate=rate,
+        steps=steps * training.epochs,
+        accountant="rdp",
+    )
+
+
+def _check(model: nn.Module, training: Training, samples: int) -> None:
+    if has_batch_norm(model):
+        raise OneshotError(
+            f"clients.epsilon={training.epsilon:g}: the clients' model has batch normalisation, which mixes samples; "
+            "choose one without, for instance model=cnn2_group or cnn2_plain"
+        )
+    if cast(float, training.delta) >= 1 / samples:
+        raise OneshotError(
+            f"clients.delta={training.delta:g}: a client has {samples} samples, and a guarantee that fails that often "
+            f"says nothing; set it below {1 / samples:.2g}"
+        )

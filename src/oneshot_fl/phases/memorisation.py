@@ -1,0 +1,52 @@
+"""Whether synthetic images are copies of training images.
+
+Every synthetic image is compared with equally many training and test images. What knows nothing of single images lies
+as near to the ones as to the others (the data-copying test of Meehan et al., 2020, as a share).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.phases.class_figures import rounded
+
+COPY_QUANTILE = 0.01
+"""Of the distances of test images to their nearest training image: what is nearer than that is called a copy."""
+AT_ONCE = 256
+"""Images whose distances are held in memory together."""
+
+
+@dataclass(frozen=True)
+class Memorisation:
+    """Distances are root mean squares over an image's pixels in [0, 1]."""
+
+    images: int
+    nearer_to_training: float
+    """Share of the synthetic images nearer to a training than to any test image: 0.5 where nothing is memorised."""
+    copies: float
+    """Share nearer to a training image than 99% of the test images are."""
+    nearest_training: float
+    """Median over the synthetic images."""
+    nearest_test: float
+
+
+def memorisation(synthetic: Tensor, training: Tensor, test: Tensor) -> Memorisation:
+    """Of synthetic images uint8 `[n, C, H, W]`, to equally many training and test images."""
+    to_training, to_test = nearest(synthetic, training), nearest(synthetic, test)
+    threshold = nearest(test, training).quantile(COPY_QUANTILE)
+    closer = (to_training < to_test).double() + 0.5 * (to_training == to_test).double()
+    return Memorisation(
+        len(synthetic),
+        rounded(float(closer.mean())),
+        rounded(float((to_training < threshold).double().mean())),
+        rounded(float(to_training.median())),
+        rounded(float(to_test.median())),
+    )
+
+
+def nearest(images: Tensor, others: Tensor) -> Tensor:
+    """The distance of every image uint8 `[n, C, H, W]` to the nearest of the others, `[n]`."""
+    pixels, targets = (each.flatten(1).double() / 255 for each in (images, others))
+    parts = [torch.cdist(part, targets).min(dim=1).values for part in pixels.split(AT_ONCE)]
+    return torch.cat(parts) / pixels.shape[1] ** 0.5

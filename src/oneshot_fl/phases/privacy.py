@@ -1,0 +1,189 @@
+"""What uploads and the global model give away of the clients' images (`evaluate=privacy`).
+
+Reference models for LiRA-lite are trained here, on halves of the audited images; every run that audits the same images
+finds them in the store. Members and others are drawn with equal label counts, each model's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.phases.clients.classifier import Classifier
+from oneshot_fl.phases.clients.train import ClientPlan, train_clients
+from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.membership import Attack, attack, confidence, matched, relative
+from oneshot_fl.phases.memorisation import Memorisation, memorisation
+from oneshot_fl.seeds import torch_generator
+from oneshot_fl.values import Count, Images, Rule
+
+AT_ONCE = 512
+"""Images in a forward pass."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How privacy is measured."""
+
+    architecture: Architecture
+    """Of the reference models."""
+    training: Training
+    references: Annotated[Count, Rule("an even number of at least 2", lambda value: value >= 2 and value % 2 == 0)]
+    """Reference models: pairs that trained on the two halves of a split, so that half of them never saw an image."""
+    samples: Images
+    """Members and as many others that are audited, at most."""
+
+    @property
+    def seed(self) -> int:
+        """Of the reference models and of which images are audited."""
+        return self.training.seed
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What both attacks find in one model."""
+
+    samples: int
+    """Members, and as many others."""
+    loss: Attack
+    lira: Attack
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The panel."""
+
+    server: Membership
+    clients: list[Membership | None]
+    """Of every client with a classifier, in their order; None where no test image has a label of its."""
+    synthetic: dict[str, Memorisation]
+    """Of the server's synthetic images and of the recitals, where there are some."""
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The images that are audited, as the training set of a data set, and what the reference models say of them."""
+
+    data: Dataset
+    origin: Tensor
+    """Where each lies in the clients' training set, `[n]`; -1 for test images, which nobody trained on."""
+    confidences: Tensor
+    """Of the reference models in the true labels, `[r, n]`."""
+    seen: Tensor
+    """Which of them trained on which image, `[r, n]`."""
+
+    def of(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of the pool's images lie at these positions of the training set, and which are test images."""
+        return torch.isin(self.origin, positions).nonzero().flatten(), (self.origin < 0).nonzero().flatten()
+
+
+def measure_privacy(
+    audit: Audit,
+    data: Dataset,
+    server: nn.Module,
+    clients: Sequence[tuple[nn.Module, Tensor]],
+    everybody: Tensor,
+    synthetic: Mapping[str, Tensor],
+    *,
+    context: Context,
+) -> Privacy:
+    """Attack the server's model and every client's upload.
+
+    Args:
+        data: with the clients' training images, and test images that nobody trained on.
+        server: the global model.
+        clients: classifiers that were uploaded, each with its positions in the training set.
+        everybody: positions of all clients' images.
+        synthetic: images uint8 `[n, C, H, W]` by where they come from.
+
+    Raises:
+        OneshotError: there is nothing to audit the server with.
+    """
+    pool = _pool(audit, data, context)
+    found = _membership(audit, pool, server, everybody, "server")
+    if found is None:
+        raise OneshotError(
+            "evaluate=privacy: no training image that is audited has a label of the test set; raise "
+            f"evaluate.privacy.samples={audit.samples}"
+        )
+    attacked = [_membership(audit, pool, model, own, k) for k, (model, own) in enumerate(clients)]
+    return Privacy(found, attacked, _memorised(audit, data, everybody, synthetic))
+
+
+def _pool(audit: Audit, data: Dataset, context: Context) -> _Pool:
+    """Up to twice `samples` training and test images, and reference models on halves that differ from pair to pair."""
+    own, foreign = (
+        _drawn(len(labels), 2 * audit.samples, audit.seed, name).to(labels.device)
+        for name, labels in (("training", data.train_labels), ("test", data.test_labels))
+    )
+    audited = replace(
+        data,
+        train_images=torch.cat([data.train_images[own], data.test_images[foreign]]),
+        train_labels=torch.cat([data.train_labels[own], data.test_labels[foreign]]),
+        train_domains=None,
+    )
+    total = len(audited.train_labels)
+    halves = [half for pair in range(audit.references // 2) for half in _halves(total, audit.seed, pair)]
+    plan = ClientPlan(audit.architecture, audit.training, Classifier(), "evaluate.privacy.optimizer.lr")
+    within = replace(context, log=context.log.within("privacy/"))
+    trained = train_clients(audited, halves, [plan] * len(halves), context=within, task="reference models")
+    seen = torch.stack([torch.isin(torch.arange(total), half) for half in halves])
+    confidences = torch.stack([_confidences(one.upload.model, audited, torch.arange(total)) for one in trained])
+    return _Pool(audited, torch.cat([own.cpu(), torch.full((len(foreign),), -1)]), confidences, seen)
+
+
+def _drawn(total: int, most: int, seed: int, name: str) -> Tensor:
+    """Up to `most` positions below `total`, in order."""
+    rng = torch_generator(seed, "privacy", "audited", name)
+    return torch.randperm(total, generator=rng)[:most].sort().values
+
+
+def _halves(total: int, seed: int, pair: int) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(total, generator=torch_generator(seed, "privacy", "halves", pair))
+    return order[: total // 2], order[total // 2 :]
+
+
+@torch.no_grad()
+def _confidences(model: nn.Module, data: Dataset, index: Tensor) -> Tensor:
+    """In the true labels of training images, `[n]`."""
+    device = data.train_images.device
+    model.to(device).eval()
+    parts = [
+        confidence(model(data.spec.to_input(data.train_images[part])), data.train_labels[part]).cpu()
+        for part in index.to(device).split(AT_ONCE)
+    ]
+    return torch.cat(parts)
+
+
+def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, who: str | int) -> Membership | None:
+    """Both attacks on one model; None where no label is both among its members and in the test set."""
+    own, foreign = pool.of(members)
+    labels, rng = pool.data.train_labels.cpu(), torch_generator(audit.seed, "privacy", "matched", who)
+    chosen, others = matched(labels[own], labels[foreign], audit.samples, rng)
+    if not len(chosen):
+        return None
+    index, half = torch.cat([own[chosen], foreign[others]]), len(chosen)
+    plain = _confidences(model, pool.data, index)
+    scores = relative(plain, pool.confidences[:, index], pool.seen[:, index])
+    return Membership(half, attack(plain[:half], plain[half:]), attack(scores[:half], scores[half:]))
+
+
+def _memorised(
+    audit: Audit, data: Dataset, everybody: Tensor, synthetic: Mapping[str, Tensor]
+) -> dict[str, Memorisation]:
+    """Of every kind of synthetic images, against equally many training and test images."""
+    count = min(len(everybody), len(data.test_labels), 2 * audit.samples)
+    rng = torch_generator(audit.seed, "privacy", "memorised")
+    training = everybody[torch.randperm(len(everybody), generator=rng)[:count]]
+    test = torch.randperm(len(data.test_labels), generator=rng)[:count]
+    sets = (
+        data.train_images[training.to(data.train_images.device)],
+        data.test_images[test.to(data.test_images.device)],
+    )
+    return {name: memorisation(images, *(one.cpu() for one in sets)) for name, images in synthetic.items()}

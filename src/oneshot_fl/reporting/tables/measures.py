@@ -1,0 +1,49 @@
+"""What a table of our own can tell of a run: accuracy, or a figure that does not follow the frequent classes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from oneshot_fl.errors import OneshotError
+
+Summary = dict[str, Any]
+METRICS = {
+    "accuracy": "Test accuracy in percent",
+    "balanced_accuracy": "Mean recall of the classes in percent",
+    "macro_auroc": "Mean area under the ROC curve of each class against all others, in percent",
+    "ece": "Expected calibration error in percent (0 is best)",
+}
+"""What each is, in a table's note."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Where a summary holds it; None or nothing where it does not, as in summaries of earlier versions."""
+
+    header: str
+    note: str
+    server: Callable[[Summary], float | None]
+    ensembles: Callable[[Summary], dict[str, float]]
+    """By the ensemble's name."""
+    clients: Callable[[Summary], list[float]]
+    """Of those that upload a classifier."""
+
+
+def measure_of(metric: str, *, which: str) -> Measure:
+    """The measure of one of `METRICS` after the `last` or `best` round of the server.
+
+    Raises:
+        OneshotError: it is only taken after the last round.
+    """
+    if metric != "accuracy" and which != "last":
+        raise OneshotError(f"--metric {metric}: is taken after the last round only; leave out --which {which}")
+    key, row = {"accuracy": (f"accuracy_{which}", "rows"), "balanced_accuracy": (metric, "balanced")}.get(
+        metric, (metric, "")
+    )
+    return Measure(
+        header=f"server, {which} round",
+        note=METRICS[metric],
+        server=lambda summary: summary["server"].get(key),
+        ensembles=lambda summary: summary["ensemble"].get(row) or {},
+        clients=lambda summary: [own for client in summary["clients"] if (own := client.get(metric)) is not None],
+    )

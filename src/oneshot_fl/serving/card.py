@@ -1,0 +1,103 @@
+"""A model card in Markdown (Mitchell et al., "Model Cards for Model Reporting", 2019): what a model is, and is not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oneshot_fl.serving.model import ServedModel
+
+LIMITS = """## Intended use and limits
+
+- It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
+  how sure it is among these classes, not whether the image belongs to any.
+- It was made in one exchange from models of clients whose data nobody saw together. Figures above hold for images like
+  the test set; other cameras, sites and populations have to be tested anew, and so has every group of people that it
+  will be used on.
+- It is no medical device and decides nothing by itself. Where mistakes matter, let it abstain below a threshold that
+  you chose on images of your own, and have a person look at what is left.
+- Sharing a model is sharing something of its training data; `evaluate=privacy` measures how much can be inferred."""
+
+
+def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Sequence[str]) -> str:
+    """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one."""
+    title = f"{summary['method']} on {summary['data']}" if summary else "Image classifier"
+    figures = [_figures(summary["server"])] if summary else []
+    parts = [f"# {title}", _what(served, summary), _usage(served, files), _classes(served, summary), *figures, LIMITS]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
+    spec, parameters = served.spec, sum(each.numel() for each in served.model.parameters())
+    facts = {
+        "images": f"{'grey' if spec.channels == 1 else 'RGB'}, {spec.size}x{spec.size} pixels",
+        "parameters": f"{parameters:,}",
+        "temperature": f"{served.temperature:g}",
+        **(_origin(summary) if summary else {}),
+    }
+    return "\n".join(
+        [
+            "An image classifier made by oneshot_fl: clients trained on data of their own, uploaded their models once,",
+            "and a server made one model of them.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in facts.items()),
+        ]
+    )
+
+
+def _origin(summary: Mapping[str, Any]) -> dict[str, str]:
+    partition = summary["partition"]
+    return {
+        "method": summary["method"],
+        "architecture": summary["models"]["server"],
+        "data": f"{summary['data']} (SHA-256 {summary['data_sha256'][:16]})",
+        "clients": f"{len(partition['sizes'])}, {partition['name']}, {sum(partition['sizes'])} images",
+        "made with": ", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
+    }
+
+
+def _usage(served: ServedModel, files: Sequence[str]) -> str:
+    spec, named = served.spec, ", ".join(f"`{name}`" for name in files)
+    return (
+        f"Files: {named}. Input `pixels`: float32 `[b, {spec.channels}, {spec.size}, {spec.size}]` in [0, 1], not\n"
+        f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, both calibrated.\n"
+        "Compared with the model: no logit differs by more than 1e-4."
+    )
+
+
+def _classes(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
+    """In the order of the outputs, with what the test set tells of each."""
+    if summary is None:
+        return "\n".join(["## Classes", "", *(f"{j}. {name}" for j, name in enumerate(served.class_names))])
+    header = ["| output | class | test images | recall | AUROC |", "|---|---|---|---|---|"]
+    rows = [
+        f"| {j} | {row['class']} | {row['images']} | {_percent(row['recall'])} | {_figure(row['auroc'])} |"
+        for j, row in enumerate(summary["server"]["by_class"])
+    ]
+    return "\n".join(["## Classes", "", *header, *rows])
+
+
+def _figures(server: Mapping[str, Any]) -> str:
+    fitted = server["calibration"]
+    after = f", {_percent(fitted['ece'])} with the temperature" if fitted else ""
+    accuracy, balanced = _percent(server["accuracy_last"]), _percent(server["balanced_accuracy"])
+    return "\n".join(
+        [
+            "## On the test set",
+            "",
+            f"Accuracy {accuracy}, balanced {balanced}, macro AUROC {_figure(server['macro_auroc'])};",
+            f"calibration error (ECE) {_percent(server['ece'])}{after}.",
+            "",
+            "| images answered, the surest first | accuracy |",
+            "|---|---|",
+            *(f"| {_percent(row['coverage'])} | {_percent(row['server'])} |" for row in server["abstention"]),
+        ]
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}%"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,47 @@
+"""A global model from its file, or from the folder that a run left."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from oneshot_fl.config.described import load as built
+from oneshot_fl.config.saved import saved_model
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.described import KEY
+from oneshot_fl.models.model_file import read_model
+from oneshot_fl.reporting.server_file import NAME
+from oneshot_fl.serving.model import ServedModel
+
+
+def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
+    """The model of a file, or of `server.safetensors` in a folder, in evaluation mode.
+
+    What the file says of itself is enough; the folder of a run by an earlier version, whose file says nothing, is
+    loaded by its `config.yaml` and `summary.json`.
+
+    Args:
+        allowed: names of functions or classes, not ours, that may be imported to build the model.
+
+    Raises:
+        OneshotError: there is no such model, its file is damaged, it is no classifier, or its architecture is not
+            allowed.
+    """
+    path = place / NAME if place.is_dir() else place
+    if place.is_dir() and not _describes_itself(path):
+        model, spec, class_names = saved_model(place)
+        return ServedModel(model, spec, class_names, temperature=1.0)
+    file = read_model(path)
+    told = file.description
+    if told.kind != "classifier":
+        raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
+    model = built(file, allowed=allowed)
+    return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0)
+
+
+def _describes_itself(path: Path) -> bool:
+    try:
+        with safe_open(path, "pt") as file:
+            return KEY in (file.metadata() or {})
+    except (OSError, SafetensorError):
+        return False

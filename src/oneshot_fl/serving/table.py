@@ -1,0 +1,48 @@
+"""Predictions as lines: what `oneshot-fl predict` prints."""
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO
+
+from oneshot_fl.serving.model import Prediction
+from oneshot_fl.serving.pictures import Picture
+
+UNSURE = "unsure"
+"""What a reader is told where no class is named; in CSV the field is empty."""
+
+
+def write_predictions(
+    answers: Iterable[Prediction | Picture],
+    class_names: Sequence[str],
+    out: TextIO,
+    *,
+    as_csv: bool,
+    problem: Callable[[str], None],
+) -> int:
+    """One line an image, for a reader or as CSV: path, class, its probability, and the probability of every class.
+
+    Args:
+        problem: called with one line for every image that cannot be used, which has no line of its own in `out`.
+
+    Returns:
+        How many images could not be used.
+    """
+    writer = csv.writer(out, lineterminator="\n")
+    if as_csv:
+        writer.writerow(["path", "class", "probability", *class_names])
+    unusable = 0
+    for answer in answers:
+        if isinstance(answer, Picture):
+            unusable += 1
+            problem(answer.problem)
+        elif as_csv:
+            writer.writerow(_row(answer))
+        else:
+            out.write(f"{answer.image}: {answer.label or UNSURE} ({answer.probability:.1%})\n")
+    return unusable
+
+
+def _row(answer: Prediction) -> list[str]:
+    """Probabilities with six digits."""
+    shares = (answer.probability, *answer.probabilities.values())
+    return [answer.image, answer.label or "", *(f"{share:.6f}" for share in shares)]

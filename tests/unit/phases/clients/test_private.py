@@ -1,0 +1,89 @@
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from opacus.accountants import RDPAccountant
+from torch import nn
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule
+from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.phases.trainer import trainer_of
+from oneshot_fl.seeds import torch_generator
+from tests.parts import CPU, SMALL, recipe_of
+
+PIXELS = DataSpec(1, 1, 2, (0.0,), (1.0,))
+TRAINING = Training(
+    epochs=3, batch_size=25, optimizer=recipe_of(torch.optim.SGD, lr=0.1), seed=0, epsilon=4.0, delta=0.001, clip=1.0
+)
+SGD = partial(torch.optim.SGD, lr=1.0)
+
+
+def _batches(samples, *, spec=PIXELS, batch_size=25):
+    images = torch.full((samples, 1, spec.size, spec.size), 255, dtype=torch.uint8)
+    rng = torch_generator(0)
+    return ImageBatches(images, torch.zeros(samples, dtype=torch.long), spec=spec, batch_size=batch_size, rng=rng)
+
+
+def _linear():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    nn.init.zeros_(model[1].weight)
+    return model
+
+
+def test_no_more_is_spent_than_was_allowed_and_not_much_less():
+    module = PrivateModule(_linear(), SGD, _batches(100), training=TRAINING)
+    assert (module.rate, module.steps) == (0.25, 4)
+    module.epoch_losses = [1.0, 1.0, 1.0]
+    again = RDPAccountant()
+    for _ in range(12):
+        again.step(noise_multiplier=module.noise, sample_rate=0.25)
+    spent = module.facts()["epsilon"]
+    assert spent == pytest.approx(again.get_epsilon(delta=0.001), abs=1e-3)
+    assert 3.5 < spent <= 4.0
+    assert PrivateModule(_linear(), SGD, _batches(100), training=TRAINING).facts()["epsilon"] == 0.0
+
+
+def test_one_sample_moves_the_weights_by_no_more_than_the_clip():
+    """At zero weights the gradient is (-1/2, 1/2) x: of length 0.707 a sample, and here 0.1 at most."""
+    training = replace(TRAINING, epochs=1, batch_size=2, clip=0.1)
+    module = PrivateModule(_linear(), SGD, _batches(2, batch_size=2), training=training)
+    module.noise = 0.0
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    moved = module.model[1].weight.detach().flatten()
+    assert moved.norm() == pytest.approx(0.1, rel=1e-4)  # mean of two equal gradients
+    assert moved.tolist() == pytest.approx([0.0707, -0.0707], abs=1e-3)
+
+
+def test_a_draw_without_a_sample_is_a_step_of_noise_alone():
+    module = PrivateModule(_linear(), SGD, _batches(100), training=TRAINING)
+    optimizer = module.configure_optimizers()
+    empty = (torch.zeros(0, 1, 1, 1), torch.zeros(0, dtype=torch.long))
+    loss = module.loss(empty)
+    loss.backward()
+    optimizer.step()
+    assert loss == 0
+    assert module.model[1].weight.abs().max() > 0
+
+
+def test_every_sample_is_drawn_with_the_same_probability():
+    drawn = [len(y) for _, y in PoissonBatches(_batches(1000), 0.1, 50)]
+    assert len(set(drawn)) > 10
+    assert sum(drawn) / 50 == pytest.approx(100, abs=6)
+
+
+@pytest.mark.parametrize(
+    ("model", "delta", "says"),
+    [
+        (partial(cnn2, SMALL, norm=True), 0.001, r"^clients\.epsilon=4: .*batch normalisation.*model=cnn2_group"),
+        (_linear, 0.01, r"^clients\.delta=0\.01: a client has 100 samples"),
+    ],
+)
+def test_what_gives_no_guarantee_is_refused(model, delta, says):
+    with pytest.raises(OneshotError, match=says):
+        PrivateModule(model(), SGD, _batches(100), training=replace(TRAINING, delta=delta))

@@ -1,0 +1,33 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from oneshot_fl.phases.calibrate import calibrate, temperature
+from tests.parts import FixedLogits
+
+
+def test_the_temperature_makes_a_model_as_sure_as_it_is_right():
+    """Always the same answer at odds of 9 to 1, right in three of four cases: odds of 3 to 1."""
+    logits, labels = torch.tensor([[math.log(9), 0.0]]).expand(4, -1), torch.tensor([0, 0, 0, 1])
+    assert temperature(logits, labels) == pytest.approx(math.log(9) / math.log(3), rel=1e-3)
+
+
+def test_the_temperature_is_the_lowest_of_a_fine_grid():
+    logits = torch.randn(300, 4) * 6
+    y = torch.multinomial((logits / 3).softmax(1), 1).squeeze(1)
+    grid = torch.linspace(0.5, 8, 1000).tolist()
+    losses = [float(F.cross_entropy(logits / t, y)) for t in grid]
+    assert temperature(logits, y) == pytest.approx(grid[losses.index(min(losses))], rel=0.02)
+
+
+def test_it_is_fitted_on_every_synthetic_image(spec):
+    model, labels = FixedLogits([math.log(9), 0.0, -50.0]), torch.tensor([0, 0, 0, 1])
+    found = calibrate(model, torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels, spec=spec, batch_size=3)
+    assert found.images == 4
+    assert found.temperature == pytest.approx(2, rel=1e-3)
+
+
+def test_a_method_without_images_is_not_calibrated(spec):
+    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), None, None, spec=spec, batch_size=3) is None

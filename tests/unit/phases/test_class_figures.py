@@ -1,0 +1,56 @@
+import math
+
+import pytest
+import torch
+
+from oneshot_fl.phases.class_figures import accuracy, balanced_accuracy, class_figures
+
+
+def _logits(*probabilities):
+    return torch.tensor(probabilities).log()
+
+
+SKEWED = _logits([0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.8, 0.1, 0.1], [0.3, 0.6, 0.1])
+"""Called 0, 0, 0, 0, 1."""
+
+
+def test_a_rare_class_counts_as_much_as_a_frequent_one():
+    found = class_figures(SKEWED, torch.tensor([0, 0, 1, 1, 1]))
+    assert found.confusion == [[2, 0, 0], [2, 1, 0], [0, 0, 0]]
+    assert found.images == [2, 3, 0]
+    assert found.recall == [1.0, pytest.approx(1 / 3, abs=1e-6), None]
+    assert found.balanced_accuracy == pytest.approx(2 / 3, abs=1e-6)
+    assert accuracy(torch.tensor(found.confusion)) == 0.6
+
+
+def test_the_auroc_counts_pairs_in_the_right_order_and_ties_as_half():
+    # class 0: .7 and .5 against .5, .8, .3: (1 + 0 + 1) + (.5 + 0 + 1) of 6 pairs
+    # class 1: .3, .1, .6 against .2, .3: (1 + .5) + (0 + 0) + (1 + 1) of 6 pairs
+    found = class_figures(SKEWED, torch.tensor([0, 0, 1, 1, 1]))
+    assert found.auroc == [pytest.approx(3.5 / 6, abs=1e-6), pytest.approx(3.5 / 6, abs=1e-6), None]
+    assert found.macro_auroc == pytest.approx(3.5 / 6, abs=1e-6)
+
+
+def test_a_test_set_of_one_class_has_no_auroc():
+    found = class_figures(SKEWED, torch.zeros(5, dtype=torch.long))
+    assert (found.auroc, found.macro_auroc) == ([None] * 3, None)
+    assert found.recall == [0.8, None, None]
+
+
+def test_sure_answers_keep_their_order():
+    """In single precision both would be probabilities of 1."""
+    found = class_figures(torch.tensor([[30.0, 0.0], [31.0, 0.0]]), torch.tensor([1, 0]))
+    assert found.auroc == [1.0, 1.0]
+
+
+def test_the_calibration_error_is_the_gap_in_every_bin_by_its_share():
+    # bins of 1/15: .7 alone, .9 twice; the first wrong, one of the others right: .7 * 1/3 + .4 * 2/3
+    logits = _logits([0.7, 0.3], [0.9, 0.1], [0.9, 0.1])
+    assert class_figures(logits, torch.tensor([1, 0, 1])).ece == pytest.approx(0.7 / 3 + 0.8 / 3, abs=1e-6)
+    certain = torch.tensor([[math.inf, 0.0]]).nan_to_num(posinf=1e4)
+    assert class_figures(certain, torch.tensor([0])).ece == 0
+
+
+def test_no_image_is_no_balanced_accuracy():
+    with pytest.raises(ValueError, match="no images"):
+        balanced_accuracy(torch.zeros(2, 2, dtype=torch.long))

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.serving.model import AT_ONCE, ServedModel
+
+SPEC = DataSpec(1, 2, 2, (0.5,), (0.5,))
+
+
+class Brightness(nn.Module):
+    """`[0, mean]` of normalised images as logits: white is 1, black -1."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        level = x.flatten(1).mean(1) * self.scale
+        return torch.stack([level * 0, level], dim=1)
+
+
+def _served(temperature=1.0):
+    return ServedModel(Brightness(), SPEC, ("dark", "bright"), temperature=temperature)
+
+
+WHITE = torch.full((1, 2, 2), 255, dtype=torch.uint8)
+
+
+def test_called_with_a_tensor_it_is_the_model_itself():
+    x = torch.ones(3, 1, 2, 2)
+    assert _served(temperature=4.0)(x).tolist() == Brightness()(x).tolist()
+
+
+def test_a_prediction_is_normalised_calibrated_and_named():
+    (found,) = _served(temperature=0.5).predict(WHITE)
+    expected = 1 / (1 + math.exp(-2))  # logits 0 and 1, divided by one half
+    assert found.label == "bright"
+    assert found.probability == pytest.approx(expected)
+    assert found.probabilities == {"dark": pytest.approx(1 - expected), "bright": pytest.approx(expected)}
+
+
+def test_below_the_threshold_no_class_is_named():
+    probability = _served().predict(WHITE)[0].probability
+    assert _served().predict(WHITE, abstain=probability)[0].label == "bright"
+    (silent,) = _served().predict(WHITE, abstain=probability + 1e-9)
+    assert (silent.label, silent.probability) == (None, probability)
+
+
+def test_more_images_than_a_batch_keep_their_order_among_those_that_cannot_be_used(tmp_path):
+    bad = tmp_path / "0.png"
+    bad.write_text("")
+    images = [WHITE] * AT_ONCE + [bad] + [torch.zeros_like(WHITE)]
+    answers = list(_served().answers(images))
+    assert [getattr(one, "label", "bad") for one in answers] == ["bright"] * AT_ONCE + ["bad", "dark"]
+    with pytest.raises(OneshotError, match=r"0\.png is not a readable image"):
+        _served().predict(images)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from oneshot_fl.data.decode import Decoding, decode
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.serving.pictures import pictures
+
+HOW = Decoding(size=4, channels=1)
+GREY = np.arange(36, dtype=np.uint8).reshape(6, 6) * 7
+
+
+def _file(path, picture=GREY):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "folder", "picture", "uint8", "batch", "float", "list"])
+def test_every_kind_of_image_is_decoded_as_a_file_of_the_data_set_is(tmp_path, kind):
+    path = _file(tmp_path / "a" / "0.png")
+    given = {
+        "path": path,
+        "text": str(path),
+        "folder": tmp_path,
+        "picture": Image.fromarray(GREY),
+        "uint8": torch.from_numpy(GREY)[None],
+        "batch": torch.from_numpy(GREY)[None, None],
+        "float": torch.from_numpy(GREY)[None] / 255,
+        "list": [path],
+    }
+    (found,) = pictures(given[kind], HOW)
+    assert np.array_equal(found.pixels, decode(path, HOW))
+
+
+def test_colour_becomes_what_the_model_takes_and_back(tmp_path):
+    red = np.zeros((5, 5, 3), dtype=np.uint8) + np.array([200, 0, 0], dtype=np.uint8)
+    (grey,) = pictures(torch.from_numpy(red).permute(2, 0, 1), HOW)
+    assert grey.pixels.shape == (1, 4, 4)
+    (colour,) = pictures(_file(tmp_path / "0.png"), Decoding(size=4, channels=3))
+    assert colour.pixels.shape == (3, 4, 4)
+
+
+def test_what_has_no_path_is_numbered_and_the_order_is_kept(tmp_path):
+    path = _file(tmp_path / "0.png")
+    found = [one.name for one in pictures([Image.fromarray(GREY), path, torch.zeros(2, 1, 3, 3)], HOW)]
+    assert found == ["0", str(path), "1", "2"]
+
+
+def test_a_file_that_is_no_image_is_told_and_the_others_go_on(tmp_path):
+    good, bad = _file(tmp_path / "1.png"), tmp_path / "0.png"
+    bad.write_text("no image")
+    first, second = pictures(tmp_path, HOW)
+    assert (first.pixels, first.problem) == (None, f"{bad} is not a readable image")
+    assert (second.name, second.problem) == (str(good), "")
+
+
+def test_deep_images_need_to_be_told_what_white_is(tmp_path):
+    path = _file(tmp_path / "0.png", np.full((4, 4), 3000, dtype=np.uint16))
+    (refused,) = pictures(path, HOW)
+    assert refused.problem.endswith("here up to 3000; say with --max-value (max_value=) which value is white")
+    (read,) = pictures(path, Decoding(size=4, channels=1, max_value=4095))
+    assert set(read.pixels.flatten().tolist()) == {187}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("/nowhere", r"^/nowhere: there is no such file or folder"),
+        (3, r"^images: int is no image"),
+        (torch.zeros(2, 8, 8), r"^images: a tensor of shape \(2, 8, 8\) is no image"),
+        (torch.full((1, 4, 4), 1.5), r"^images: a tensor of float32 has values outside"),
+        (torch.zeros(1, 4, 4, dtype=torch.int64), r"^images: a tensor of int64"),
+        (torch.full((1, 4, 4), float("nan")), r"^images: a tensor of float32"),
+    ],
+)
+def test_what_is_no_image_is_one_line(given, says):
+    with pytest.raises(OneshotError, match=says):
+        list(pictures(given, HOW))
+
+
+def test_an_empty_folder_is_one_line(tmp_path):
+    with pytest.raises(OneshotError, match="holds no image file"):
+        list(pictures(tmp_path, HOW))

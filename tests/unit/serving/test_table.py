@@ -1,0 +1,42 @@
+import io
+
+import torch
+from PIL import Image
+
+from oneshot_fl.serving.model import ServedModel
+from oneshot_fl.serving.table import write_predictions
+from tests.parts import SMALL, FixedLogits
+
+
+def _model():
+    logits = torch.tensor([0.5, 0.25, 0.25]).log().tolist()
+    return ServedModel(FixedLogits(logits), SMALL, ("cat", "dog, small", "none"), temperature=1.0)
+
+
+def _written(answers, *, as_csv):
+    out, problems = io.StringIO(), []
+    unusable = write_predictions(answers, _model().class_names, out, as_csv=as_csv, problem=problems.append)
+    assert unusable == len(problems)
+    return out.getvalue(), problems
+
+
+def test_a_line_an_image_and_a_column_a_class(tmp_path):
+    Image.new("L", (3, 3)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("")
+    Image.new("L", (3, 3)).save(tmp_path / "c,d.png")
+    text, problems = _written(_model().answers([tmp_path]), as_csv=True)
+    assert text == (
+        'path,class,probability,cat,"dog, small",none\n'
+        f"{tmp_path}/a.png,cat,0.500000,0.500000,0.250000,0.250000\n"
+        f'"{tmp_path}/c,d.png",cat,0.500000,0.500000,0.250000,0.250000\n'
+    )
+    assert problems == [f"{tmp_path}/b.png is not a readable image"]
+
+
+def test_where_no_class_is_named_the_field_is_empty_and_a_reader_is_told(tmp_path):
+    image = torch.zeros(1, 3, 3, dtype=torch.uint8)
+    assert _written(_model().answers(image, abstain=0.6), as_csv=True)[0].splitlines()[1] == (
+        "0,,0.500000,0.500000,0.250000,0.250000"
+    )
+    assert _written(_model().answers(image, abstain=0.6), as_csv=False)[0] == "0: unsure (50.0%)\n"
+    assert _written(_model().answers(image), as_csv=False)[0] == "0: cat (50.0%)\n"
