@@ -49,7 +49,7 @@ FLOORS = (
     ("cli",),
     ("__main__",),
     ("__init__",),
-    ("job",),
+    ("job", "aggregation"),
     ("pipeline", "serving"),
     ("reporting",),
     ("config",),

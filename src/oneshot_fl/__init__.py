@@ -1,6 +1,7 @@
 """One-shot federated learning: every client uploads its model once, the server makes one good model of them.
 
-The public face: `run` an experiment, `load` the global model that it left, read the `results` of many.
+The public face: `run` an experiment, `aggregate` other people's uploads, `load` the global model that either left, read
+the `results` of many runs.
 """
 
 from collections.abc import Collection
@@ -14,20 +15,20 @@ from oneshot_fl.version import __version__
 if TYPE_CHECKING:
     from oneshot_fl.serving.model import ServedModel
 
-__all__ = ["Result", "__version__", "load", "results", "run"]
+__all__ = ["Result", "__version__", "aggregate", "load", "results", "run"]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run left."""
+    """What a run or an aggregation left."""
 
     summary: dict[str, Any]
     """`summary.json`; accuracies are fractions."""
     folder: Path
 
     @property
-    def accuracy(self) -> float:
-        """The server's test accuracy after the last round, a fraction."""
+    def accuracy(self) -> float | None:
+        """The server's test accuracy after the last round, a fraction; None of an aggregation without a test set."""
         return self.summary["server"]["accuracy_last"]
 
     def model(self, *, allowed: Collection[str] = ()) -> "ServedModel":
@@ -51,6 +52,35 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
     bind, known = from_overrides(*overrides)
     return Result(job(bind, known, place), place)
+
+
+def aggregate(
+    uploads: str | Path,
+    *overrides: str,
+    folder: str | Path,
+    test: str | Path | None = None,
+    strict: bool = False,
+    allow: Collection[str] = (),
+) -> Result:
+    """One model of other people's uploads, as `oneshot-fl aggregate UPLOADS --out FOLDER` makes it.
+
+    Args:
+        uploads: a folder or zip with one `.safetensors` file a client (`oneshot-fl pack`).
+        overrides: of the server's settings: `aggregate("uploads", "method=dense", folder="out")`.
+        folder: for the model and the report.
+        test: a folder with a folder of images for each class, where there is one.
+        strict: stop at the first upload that is turned away.
+        allow: architectures that are imported although they are not ours: `["torchvision.models.resnet18"]`.
+
+    Raises:
+        NothingLeftError: no upload can be used.
+        OneshotError: something is wrong with the uploads, the overrides or the test set, in one line that says what.
+    """
+    from oneshot_fl.aggregation.run import aggregate as make
+
+    tested = None if test is None else Path(test)
+    summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
+    return Result(summary, Path(folder))
 
 
 def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":

@@ -3,17 +3,18 @@
 What takes long to import is imported by the command that needs it, so that `--help` answers at once.
 """
 
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.process import stoppable
+from oneshot_fl.errors import NothingLeftError, OneshotError
+from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 app = typer.Typer(
     help="Tables, models in use, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
@@ -24,7 +25,7 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "store", "predict", "export")
+OWN = ("tables", "store", "pack", "aggregate", "predict", "export")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
 
@@ -55,7 +56,7 @@ def _one_line() -> Iterator[None]:
         yield
     except OneshotError as error:
         print(f"oneshot_fl: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, NothingLeftError) else 2)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -64,6 +65,81 @@ def tables(context: typer.Context) -> None:
     from oneshot_fl.reporting.tables.__main__ import main as print_tables
 
     print_tables(context.args)
+
+
+@app.command()
+def pack(
+    model: Annotated[Path, typer.Argument(help="what torch.save wrote: a state dict or a whole module")],
+    target: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="of conf/model, or of a class: torchvision.models.resnet18")
+    ],
+    channels: Annotated[int, typer.Option(help="1 grey, 3 colour")],
+    size: Annotated[int, typer.Option(help="side of the images in pixels")],
+    mean: Annotated[str, typer.Option(help="what images are normalised by, of pixels in [0, 1]")],
+    std: Annotated[str, typer.Option(help="likewise")],
+    classes: Annotated[str, typer.Option(metavar="A,B,...", help="names in the order of the model's outputs")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the upload, ending in .safetensors")],
+    counts: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="samples of each class, if they may be told")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="samples in all, if told")] = None,
+    kind: Annotated[str, typer.Option(help="classifier, or decoder (of a VAE of ours)")] = "classifier",
+    argument: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="KEY=JSON", help="an argument of the class: width=8")
+    ] = None,
+) -> None:
+    """Make an upload of a client's model, on the client's own machine."""
+    from oneshot_fl.aggregation.pack import pack as write
+
+    told = {
+        "kind": kind,
+        "data": {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)},
+        "class_names": classes.split(","),
+        "samples": samples,
+        "label_counts": None if counts is None else _numbers("--counts", counts),
+    }
+    arguments = dict(_argument(each) for each in argument or ())
+    sha256 = write(model, told, target=target, arguments=arguments, out=out)
+    allow = f"; the server needs --allow {target}" if "." in target and not target.startswith("oneshot_fl.") else ""
+    print(f"{out}: SHA-256 {sha256}{allow}")
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Numbers between commas; whole ones as such."""
+    try:
+        return [json.loads(each) for each in text.split(",")]
+    except ValueError as error:
+        raise OneshotError(f"{option}={text}: must be numbers with commas between them") from error
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    """`key=value`, the value in JSON or, where it is none, as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise OneshotError(f"--arg {text}: must be KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+@app.command()
+def aggregate(
+    uploads: Annotated[Path, typer.Argument(help="a folder or zip of uploads, one .safetensors file a client")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="for the model and the report")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="of the server's settings: method=dense seed=1")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FOLDER", help="FOLDER/<class>/* images to test on")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="stop where an upload is turned away")] = False,
+    allow: AllowOption = None,
+) -> None:
+    """Make one model of other people's uploads; exit code 3 where none of them can be used."""
+    share_the_cores()
+    keep_freed_memory()
+    from oneshot_fl.aggregation.run import aggregate as run
+
+    rest = [each for each in overrides or () if not each.startswith("test=")]
+    tested = next((Path(each.removeprefix("test=")) for each in overrides or () if each.startswith("test=")), test)
+    run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
 
 
 @app.command()

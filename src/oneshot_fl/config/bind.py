@@ -13,7 +13,7 @@ from oneshot_fl.config.compose import architecture, build, composed, plain, reci
 from oneshot_fl.config.record import record
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.experiment import Evaluation, Experiment
+from oneshot_fl.experiment import Evaluation, Experiment, Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.phases.clients.classifier import Classifier
@@ -40,17 +40,30 @@ def bind(cfg: DictConfig) -> Experiment:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
+    attack, serving = _optional(cfg.attack), bind_serving(cfg)
+    experiment = Experiment(
+        **vars(serving),
+        data=_data(cfg.data, serving.store),
+        partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
+        proxy=_proxy(cfg.proxy, serving.store),
+        clients=_poisoned(_clients(cfg), attack),
+        attack=attack,
+        communication_rounds=cfg.communication_rounds,
+    )
+    _check_needs(experiment)
+    return experiment
+
+
+def bind_serving(cfg: DictConfig) -> Serving:
+    """The server's half of a checked configuration.
+
+    Raises:
+        OneshotError: naming the first key that is wrong and what would be right.
+    """
     trainer = TrainerSettings(**plain(cfg.trainer)).resolved()
     config = plain(cfg)
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
-    store = Path(cfg.store).expanduser().absolute()
-    attack = _optional(cfg.attack)
-    experiment = Experiment(
-        data=_data(cfg.data, store),
-        partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
-        proxy=_proxy(cfg.proxy, store),
-        clients=_poisoned(_clients(cfg), attack),
-        attack=attack,
+    return Serving(
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
@@ -59,15 +72,12 @@ def bind(cfg: DictConfig) -> Experiment:
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
         evaluation=_evaluation(cfg),
-        communication_rounds=cfg.communication_rounds,
-        store=store,
+        store=Path(cfg.store).expanduser().absolute(),
         trainer=trainer,
         loggers=_loggers(cfg, config),
         record=record(cfg, config),
         config=config,
     )
-    _check_needs(experiment)
-    return experiment
 
 
 def _data(node: DictConfig, store: Path) -> DataPlan:
@@ -226,7 +236,9 @@ def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path
     return tuple(partial(build, node, **extras.get(str(name), {})) for name, node in cfg.logger.items())
 
 
-WITHOUT_ASKING = frozenset({"proxy", "same_architecture", "chain", "clients_start", "own_decoder", "features"})
+WITHOUT_ASKING = frozenset(
+    {"proxy", "same_architecture", "chain", "clients_start", "own_decoder", "features", "labels"}
+)
 """Needs that a run meets by itself or that have checks of their own."""
 
 

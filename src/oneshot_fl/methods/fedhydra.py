@@ -83,7 +83,7 @@ class StratifiedAggregation(Fixed):
             whose logarithm is then the answer.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "guidance"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "guidance", "labels"})
     rows: Tensor
     columns: Tensor
 

@@ -82,7 +82,6 @@ class ModelDescription:
         """What `described_by` reads, for a safetensors file."""
         spec = self.spec
         told = {
-            "format": FORMAT,
             "kind": self.kind,
             "architectures": [dict(one) for one in self.architectures],
             "data": {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)},
@@ -94,7 +93,13 @@ class ModelDescription:
             "accuracy": self.accuracy,
             "temperature": self.temperature,
         }
-        return {KEY: json.dumps({name: value for name, value in told.items() if value is not None}, allow_nan=False)}
+        return as_metadata(told)
+
+
+def as_metadata(told: Mapping[str, Any]) -> dict[str, str]:
+    """Plain values of this format, those that are None left out, as the metadata of a file."""
+    kept = {name: value for name, value in told.items() if value is not None}
+    return {KEY: json.dumps({"format": FORMAT, **kept}, allow_nan=False)}
 
 
 def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:

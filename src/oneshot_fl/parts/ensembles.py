@@ -79,7 +79,7 @@ class LabelShareWeighted(Fixed):
         bn: whether clients normalise as they were trained (`eval`) or by the `batch` at hand.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts", "labels"})
     shares: Tensor
 
     def __init__(self, server: Server, *, bn: Literal["eval", "batch"]) -> None:
@@ -138,8 +138,10 @@ def label_free(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
 
     The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that
     agrees best with itself. Probabilities are compared, not logits, because stratified aggregation scales the logits of
-    each hypothesis differently. An ensemble that ignores the label keeps its own ranking.
+    each hypothesis differently. An ensemble that does not need `labels` is asked once and keeps its own ranking.
     """
+    if "labels" not in getattr(ensemble, "needs", frozenset()):
+        return ensemble(votes._replace(y=torch.zeros_like(votes.y))).log_softmax(1)
     scores = [
         ensemble(votes._replace(y=torch.full_like(votes.y, j))).log_softmax(1)[:, j] for j in range(votes.P.shape[2])
     ]

@@ -87,7 +87,7 @@ class Ensemble(Protocol):
     """How m clients speak with one voice; an `nn.Module`, made with the server."""
 
     needs: ClassVar[frozenset[str]]
-    """Of the server; `features` besides, where it looks at them."""
+    """Of the server; besides, where it looks at them, `features` and `labels` (those that images were made for)."""
 
     def __call__(self, votes: Votes) -> Tensor:
         """What the clients say of a batch -> teacher logits `[b, c]`."""

@@ -60,8 +60,8 @@ def _usage(served: ServedModel, files: Sequence[str]) -> str:
     spec, named = served.spec, ", ".join(f"`{name}`" for name in files)
     return (
         f"Files: {named}. Input `pixels`: float32 `[b, {spec.channels}, {spec.size}, {spec.size}]` in [0, 1], not\n"
-        f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, both calibrated. They were\n"
-        "compared with the model: no logit differs by more than 1e-4."
+        f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, both calibrated.\n"
+        "Compared with the model: no logit differs by more than 1e-4."
     )
 
 

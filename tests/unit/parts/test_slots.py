@@ -79,7 +79,7 @@ def _server():
 def test_a_method_needs_what_any_of_its_slots_needs():
     assert Method("m", recipe_of(Fresh)).needs == frozenset()
     assert _method().needs == {"classifiers", "proxy"}
-    assert _method(ensemble=STRATIFIED).needs == {"classifiers", "proxy", "guidance"}
+    assert _method(ensemble=STRATIFIED).needs == {"classifiers", "proxy", "guidance", "labels"}
     assert _method(ensemble=None, init=recipe_of(AsClientsBegan)).needs == {"proxy", "clients_start"}
     assert _method(ensemble=None).needs == {"proxy"}
     assert _method(ensemble=None, perturb=HARD).needs == {"proxy", "classifiers"}

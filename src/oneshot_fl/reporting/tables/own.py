@@ -84,10 +84,10 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
         records.append(_record(label, values, None))
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    notes = [*_unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
     return Sheet(
         title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
-        [f"{measure.note}, mean ± standard deviation over seeds.", *_unmeasured(runs, measure), *_reasons(runs)],
-        records,
+        [f"{measure.note}, mean ± standard deviation over seeds.", *notes], records,
     )  # fmt: skip
 
 
@@ -167,6 +167,15 @@ def _record(label: str, values: dict[int, float], difference: Estimate | None) -
 def _not_done(runs: list[Run]) -> str:
     ordered = sorted(runs, key=lambda run: run.seed)
     return ", ".join(f"{run.status} {run.seed}" for run in ordered if run.status != "done")
+
+
+def _mixed_code(rows: dict[str, list[Run]]) -> list[str]:
+    """Rows whose seeds were not all run by the same code: a difference between them need not be the seed's."""
+    digests = {
+        label: sorted({code["digest"][:8] for run in runs if (code := (run.summary or {}).get("code"))})
+        for label, runs in rows.items()
+    }
+    return [f"{label}: run by code that differs: {', '.join(found)}." for label, found in digests.items() if found[1:]]
 
 
 def _reasons(runs: list[Run]) -> list[str]:

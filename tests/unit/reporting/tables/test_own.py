@@ -63,6 +63,15 @@ def test_failed_and_unfinished_seeds_are_told(make_run):
     assert only.notes[1:] == ["Failed: no memory."]
 
 
+def test_a_row_whose_seeds_were_run_by_different_code_says_so(make_run):
+    runs = [make_run(0.5, seed=0), make_run(0.6, seed=1), make_run(0.4, method="dense", seed=0)]
+    for run, digest in zip(runs, ("1" * 64, "2" * 64, "3" * 64), strict=True):
+        run.summary["code"] = {"digest": digest, "commit": None}
+    assert _sheet(runs).notes[1:] == ["fedhydra: run by code that differs: 11111111, 22222222."]
+    runs[1].summary["code"]["digest"] = "1" * 64
+    assert _sheet(runs).notes[1:] == []
+
+
 @pytest.mark.parametrize(
     "other",
     [

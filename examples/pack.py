@@ -1,0 +1,24 @@
+"""Make an upload without oneshot_fl: torch and safetensors are enough. Change what is between the lines.
+
+python pack.py model.pt client.safetensors
+"""
+
+import json
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+# ---------------------------------------------------------------------------------------------------------------------
+ARCHITECTURE = {"_target_": "torchvision.models.resnet18", "num_classes": 3}  # or {"name": "cnn2"}, one of conf/model
+DATA = {"channels": 3, "size": 64, "mean": [0.5], "std": [0.5]}  # of pixels in [0, 1]
+CLASSES = ["benign", "malignant", "unclear"]  # in the order of the model's outputs
+COUNTS = None  # [120, 30, 0], if the server may know
+# ---------------------------------------------------------------------------------------------------------------------
+
+told = {"format": 1, "kind": "classifier", "architectures": [ARCHITECTURE], "data": DATA, "class_names": CLASSES}
+told |= {"label_counts": COUNTS} if COUNTS else {}
+state = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
+save_file(
+    {name: tensor.contiguous().clone() for name, tensor in state.items()}, sys.argv[2], {"oneshot_fl": json.dumps(told)}
+)

@@ -1,0 +1,199 @@
+"""From the files of strangers to `Uploads`: loaded, tried, and brought to the classes and images of all."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.aggregation.found import Found
+from oneshot_fl.config.described import architectures, load
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import NothingLeftError, OneshotError
+from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Uploads
+from oneshot_fl.recipe import described, digest_of
+from oneshot_fl.store import fingerprint
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One upload that was read and built."""
+
+    name: str
+    description: ModelDescription
+    architectures: tuple[Architecture, ...]
+    model: nn.Module
+    sha256: str
+    """Of its file."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that was uploaded, as the server works on it."""
+
+    spec: DataSpec
+    class_names: tuple[str, ...]
+    members: tuple[Member, ...]
+    uploads: Uploads
+
+
+def federation_of(found: Iterable[Found], *, allowed: Collection[str] = ()) -> Federation:
+    """Read, build and try every file; what is wrong goes to `uploads.quarantined`, the rest is aligned.
+
+    The federation's images are those that most uploads take (the first, where equally many do); its classes are the
+    union of all, in the order in which they are first named.
+
+    Args:
+        found: the files.
+        allowed: architectures that are imported although they are not ours.
+
+    Raises:
+        NothingLeftError: no file is an upload that can be used.
+    """
+    members: list[Member] = []
+    quarantined: list[Quarantined] = []
+    for each in found:
+        try:
+            members.append(_member(each, allowed, members))
+        except OneshotError as error:
+            quarantined.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
+    if members:
+        size = _most_common([(one.description.spec.channels, one.description.spec.size) for one in members])
+        quarantined += [_of_other_images(one, size) for one in members if _images_of(one) != size]
+        members = [one for one in members if _images_of(one) == size]
+    if not members:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in quarantined)
+        raise NothingLeftError(f"no upload can be used ({reasons})")
+    names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
+    spec = _common_spec([one.description.spec for one in members], len(names))
+    return Federation(spec, names, tuple(members), _uploads(members, spec, names, quarantined))
+
+
+def _member(found: Found, allowed: Collection[str], before: Sequence[Member]) -> Member:
+    file = found.read()
+    if same := [one.name for one in before if one.sha256 == file.sha256]:
+        raise OneshotError(f"{found.name}: is the same file as {same[0]}")
+    told = file.description
+    if told.kind == "decoder" and told.label_counts is None:
+        raise OneshotError(f"{found.name}: a decoder needs label_counts beside it")
+    known = architectures(told, allowed=allowed, source=found.name)
+    model = load(file, allowed=allowed)
+    require_runs(model, told, known, found.name)
+    return Member(found.name, told, known, model, file.sha256)
+
+
+@torch.no_grad()
+def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+    """Whether a model takes two of its images, or makes them, and answers in the shape that it should.
+
+    Raises:
+        OneshotError: it does not; `name` is what the line begins with.
+    """
+    spec = told.spec
+    image = (2, spec.channels, spec.size, spec.size)
+    wanted = (2, spec.classes) if told.kind == "classifier" else image
+    try:
+        answer = model(torch.zeros(image)) if told.kind == "classifier" else _drawn(model, known[0], spec)
+    except Exception as error:  # whatever a model raises over two of its images is its answer
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise OneshotError(
+            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({reason})"
+        ) from error
+    if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
+        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise OneshotError(f"{name}: its model answers two images with {shape}, not {wanted}")
+
+
+def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec) -> Tensor:
+    return model(torch.zeros(2, _latent(architecture, spec)), torch.zeros(2, dtype=torch.long))
+
+
+def _latent(architecture: Architecture, spec: DataSpec) -> int:
+    with torch.device("meta"):
+        return architecture.build(spec).latent  # type: ignore[return-value]  # a `CVAE`
+
+
+def _images_of(member: Member) -> tuple[int, int]:
+    return member.description.spec.channels, member.description.spec.size
+
+
+def _of_other_images(member: Member, size: tuple[int, int]) -> Quarantined:
+    (channels, side), (most, pixels) = _images_of(member), size
+    return Quarantined(
+        member.name, f"takes {channels}x{side}x{side} images, and most of the others {most}x{pixels}x{pixels}"
+    )
+
+
+def _most_common(values: Sequence[T]) -> T:
+    """The first of those that are there most often."""
+    return Counter(values).most_common(1)[0][0]
+
+
+def _common_spec(specs: Sequence[DataSpec], classes: int) -> DataSpec:
+    mean, std = _most_common([(spec.mean, spec.std) for spec in specs])
+    return DataSpec(specs[0].channels, specs[0].size, classes, mean, std)
+
+
+def _uploads(
+    members: Sequence[Member], spec: DataSpec, names: tuple[str, ...], quarantined: Sequence[Quarantined]
+) -> Uploads:
+    classifiers = [one for one in members if one.description.kind == "classifier"]
+    decoders = [one for one in members if one.description.kind == "decoder"]
+    sized = all(one.description.samples is not None for one in classifiers)
+    return Uploads(
+        tuple(_classifier(one, spec, names, sized=sized) for one in classifiers),
+        tuple(_decoder(one, spec, names) for one in decoders),
+        tuple(quarantined),
+    )
+
+
+def _classifier(member: Member, spec: DataSpec, names: tuple[str, ...], *, sized: bool) -> ClassifierUpload:
+    """An upload as it is where nothing needs aligning; where not all tell their size, all weigh alike."""
+    told, positions = member.description, _positions(member, names)
+    alike = told.class_names == names and told.spec == spec
+    model = member.model if alike else AlignedClassifier(member.model, told.spec, spec, positions)
+    samples = told.samples if sized and told.samples else 1
+    counts = _counts(told, positions)
+    return ClassifierUpload(model.eval(), samples, _key(member, spec, names, samples), counts, member.name)
+
+
+def _decoder(member: Member, spec: DataSpec, names: tuple[str, ...]) -> DecoderUpload:
+    told, positions = member.description, _positions(member, names)
+    counts, architecture = _counts(told, positions), member.architectures[0]
+    if counts is None:
+        raise ValueError("a decoder without label counts has been refused")
+    model = member.model if told.class_names == names else AlignedDecoder(member.model, positions)
+    latent = _latent(architecture, told.spec)
+    key = _key(member, spec, names, int(counts.sum()))
+    return DecoderUpload(model.eval(), latent, counts, key, partial(architecture.build, spec), member.name)  # type: ignore[arg-type]
+
+
+def _positions(member: Member, names: tuple[str, ...]) -> list[int | None]:
+    own = {name: place for place, name in enumerate(member.description.class_names)}
+    return [own.get(name) for name in names]
+
+
+def _counts(told: ModelDescription, positions: Sequence[int | None]) -> Tensor | None:
+    if told.label_counts is None:
+        return None
+    return torch.tensor([0 if place is None else told.label_counts[place] for place in positions])
+
+
+def _key(member: Member, spec: DataSpec, names: tuple[str, ...], samples: int) -> str:
+    """Of the file's content, of what the federation makes of it, and of the code of both."""
+    inputs = {
+        "file": member.sha256,
+        "architectures": described(member.architectures),
+        "spec": described(spec),
+        "class_names": list(names),
+        "samples": samples,
+    }
+    return fingerprint({**inputs, "code": digest_of(AlignedClassifier.__module__, inputs)})

@@ -1,0 +1,98 @@
+"""A client's model as an upload: made on the client's own machine, and read back as the server will."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.aggregation.federation import require_runs
+from oneshot_fl.config.described import architectures, build, load
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
+from oneshot_fl.models.model_file import read_model, write_model
+from oneshot_fl.reporting.versions import versions
+
+
+def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mapping[str, Any], out: Path) -> str:
+    """Write an upload of a model and return its SHA-256.
+
+    Args:
+        model: a state dict, a whole module or a dictionary with a `state_dict`, as `torch.save` writes them. It is the
+            client's own file: a whole module is unpickled, which runs its code.
+        told: `kind`, `data`, `class_names` and, where they may be told, `samples` and `label_counts`.
+        target: a name of conf/model, or the dotted name of a class or function that builds the model.
+        arguments: of the target. `num_classes` is added where only that makes the weights fit.
+        out: the file.
+
+    Raises:
+        OneshotError: the file is no model, or does not fit what is told of it.
+    """
+    state = state_of(model)
+    description = _fitting(state, told, target, arguments)
+    expected = build(description, allowed=[target], source=str(model)).state_dict()
+    write_model(out, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
+    file = read_model(out)
+    known = architectures(description, allowed=[target], source=str(out))
+    require_runs(load(file, allowed=[target]), description, known, str(out))
+    return file.sha256
+
+
+def state_of(path: Path) -> dict[str, Tensor]:
+    """The tensors of a model that somebody saved on this machine.
+
+    Raises:
+        OneshotError: it cannot be read, or holds no model.
+    """
+    try:
+        try:
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # more than tensors: a whole module, whose code this machine trusts
+            found = torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:  # unpickling raises whatever the pickled classes raise
+        raise OneshotError(f"{path}: cannot be read as what torch.save writes ({_line(error)})") from error
+    found = found.state_dict() if isinstance(found, nn.Module) else found
+    found = found.get("state_dict", found) if isinstance(found, Mapping) else found
+    if not isinstance(found, Mapping) or not found or not all(isinstance(each, Tensor) for each in found.values()):
+        raise OneshotError(f"{path}: holds neither a state dict nor a module")
+    return {str(name): tensor for name, tensor in found.items()}
+
+
+def _fitting(
+    state: Mapping[str, Tensor], told: Mapping[str, Any], target: str, arguments: Mapping[str, Any]
+) -> ModelDescription:
+    """The description whose model has the tensors of the state, with `num_classes` only where that is needed."""
+    named = {"name": target} if "." not in target else {"_target_": target, **arguments}
+    options: list[dict[str, Any]] = [named]
+    if "_target_" in named and "num_classes" not in arguments:
+        options.append({**named, "num_classes": len(told["class_names"])})
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    wrong: list[OneshotError] = []
+    for option in options:
+        description = _described(told, option)
+        try:
+            model = build(description, allowed=[target], source=target)
+        except OneshotError as error:
+            wrong.append(error)
+            continue
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if expected == shapes:
+            return description
+        wrong.append(OneshotError(f"{target}: its tensors are not those of the file ({_difference(expected, shapes)})"))
+    raise wrong[0]
+
+
+def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:
+    """Checked as if somebody else had written it."""
+    return described_by(as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()}), "pack")
+
+
+def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:
+    name = next(name for name in [*expected, *given] if expected.get(name) != given.get(name))
+    return f"{name}: expected {expected.get(name, 'none')}, the file has {given.get(name, 'none')}"
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

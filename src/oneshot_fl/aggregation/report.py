@@ -1,0 +1,129 @@
+"""What an aggregation tells: `summary.json`, `report.json`, and the same report as a page."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from oneshot_fl.aggregation.contribution import Contributions
+from oneshot_fl.aggregation.federation import Federation
+from oneshot_fl.experiment import Serving
+from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.recipe import described
+from oneshot_fl.reporting.run_result import Served
+from oneshot_fl.reporting.versions import versions
+
+SCHEMA = 1
+STYLE = "body{font:16px sans-serif;margin:2em auto;max-width:60em}td,th{text-align:left;padding:.2em 1em .2em 0}"
+
+
+def report_of(
+    federation: Federation,
+    served: Served,
+    added: Contributions | None,
+    accuracies: Accuracies | None,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Who was used and what it adds, who was turned away and why, as built-in types; shares are fractions."""
+    uploads, names = served.given.uploads, federation.class_names
+    used = [_accepted(federation, name, upload.key) for name, upload in uploads.named().items()]
+    if added is not None:
+        for row, change, favourite, share in zip(used, added.changes, added.favourites, added.shares, strict=False):
+            row |= {"changes_without_it": change, "says_most_often": names[favourite], "how_often": share}
+    if accuracies is not None:
+        for row, accuracy in zip(used, accuracies.clients, strict=False):
+            row["accuracy"] = accuracy
+    return {
+        "schema": SCHEMA,
+        "accepted": used,
+        "quarantined": [{"name": one.name, "reason": one.reason} for one in uploads.quarantined],
+        "class_names": list(names),
+        "classes_of_nobody": [] if added is None else [names[j] for j in added.uncovered],
+        "images_asked": 0 if added is None else added.images,
+        "notes": list(notes),
+    }
+
+
+def _accepted(federation: Federation, name: str, key: str) -> dict[str, Any]:
+    member = next(one for one in federation.members if one.name == name)
+    told = member.description
+    return {
+        "name": name,
+        "kind": told.kind,
+        "model": "+".join(one.name for one in member.architectures),
+        "samples": told.samples,
+        "classes": len(told.class_names),
+        "sha256": member.sha256,
+        "key": key,
+    }
+
+
+def summary_of(
+    federation: Federation,
+    plan: Serving,
+    served: Served,
+    accuracies: Accuracies | None,
+    report: dict[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    """`summary.json` of an aggregation, of a kind of its own; accuracies are fractions, None without a test set."""
+    own = plan.method.ensemble
+    return {
+        "schema": SCHEMA,
+        "kind": "aggregation",
+        "method": plan.method.name,
+        "changed": plan.record["changed"],
+        "seed": plan.record["seed"],
+        "data_spec": {**described(federation.spec), "class_names": list(federation.class_names)},
+        "accepted": [one["name"] for one in report["accepted"]],
+        "quarantined": report["quarantined"],
+        "ensemble": {
+            "name": own.name if own else "uniform",
+            "rows": None if accuracies is None else accuracies.ensembles,
+        },
+        "server": {
+            "accuracy_last": None if accuracies is None else accuracies.server,
+            "model": plan.student.name,
+            "key": served.server.key,
+        },
+        "rounds": served.server.history,
+        "seconds": seconds,
+        "versions": versions(),
+    }
+
+
+def as_html(report: dict[str, Any]) -> str:
+    """The report as one page that needs nothing else; whatever uploads say is escaped."""
+    accepted = _table(
+        ("upload", "model", "samples", "says most often", "answers that change without it"),
+        (
+            (
+                one["name"],
+                one["model"],
+                _or_dash(one["samples"]),
+                f"{one['says_most_often']} ({one['how_often']:.0%})" if "how_often" in one else "–",
+                f"{one['changes_without_it']:.1%}" if "changes_without_it" in one else "–",
+            )
+            for one in report["accepted"]
+        ),
+    )
+    turned_away = _table(("upload", "why"), ((one["name"], one["reason"]) for one in report["quarantined"]))
+    nobody = ", ".join(report["classes_of_nobody"]) or "none"
+    parts = [
+        f"<h1>{len(report['accepted'])} uploads used, {len(report['quarantined'])} in quarantine</h1>",
+        f"<h2>Used</h2>{accepted}<p>Asked on {report['images_asked']} synthetic images.</p>",
+        f"<h2>Quarantine</h2>{turned_away}",
+        f"<h2>Classes that nobody speaks for</h2><p>{html.escape(nobody)}</p>",
+        *(f"<p>{html.escape(note)}</p>" for note in report["notes"]),
+    ]
+    head = f"<meta charset='utf-8'><title>Aggregation</title><style>{STYLE}</style>"
+    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    cells = [[html.escape(str(cell)) for cell in row] for row in rows]
+    body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+    return f"<table><tr><th>{'</th><th>'.join(heads)}</th></tr>{body}</table>"
+
+
+def _or_dash(value: Any) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,147 @@
+"""One aggregation: a folder or zip of uploads in, one self-describing model and a report out."""
+
+import json
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from oneshot_fl.aggregation.contribution import contributions
+from oneshot_fl.aggregation.federation import Federation, federation_of
+from oneshot_fl.aggregation.found import found_in
+from oneshot_fl.aggregation.report import as_html, report_of, summary_of
+from oneshot_fl.config.serving import serving_of
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.images import labelled, read_images, tree
+from oneshot_fl.disk import write_atomically, writing
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.experiment import Serving
+from oneshot_fl.parts.uploads import Quarantined
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.pipeline import arithmetic, assess, serve
+from oneshot_fl.recipe import described
+from oneshot_fl.reporting.run_result import Served
+from oneshot_fl.reporting.server_file import write_server
+from oneshot_fl.store import fingerprint, open_store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
+
+GREY = 128
+"""Behind transparent pixels of test images."""
+
+
+def aggregate(
+    uploads: Path,
+    overrides: Sequence[str],
+    *,
+    out: Path,
+    test: Path | None,
+    strict: bool,
+    allowed: Collection[str],
+) -> dict[str, Any]:
+    """Make one model of uploads; `out` gets `server.safetensors`, `summary.json`, `report.json` and `report.html`.
+
+    Args:
+        uploads: a folder or zip.
+        overrides: of the server's half of the configuration.
+        out: the folder for the results.
+        test: a folder with a folder of images for each class, where there is one.
+        strict: stop at the first upload that is turned away.
+        allowed: architectures that are imported although they are not ours.
+
+    Returns:
+        The summary.
+
+    Raises:
+        NothingLeftError: no upload can be used.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set.
+    """
+    begun, console = time.perf_counter(), Console()
+    with writing(str(out)):
+        out.mkdir(parents=True, exist_ok=True)
+    federation = federation_of(found_in(uploads), allowed=allowed)
+    _stop_if(strict, federation.uploads.quarantined)
+    architectures = [each for member in federation.members for each in _of_classifier(member)]
+    plan, notes = serving_of(federation.uploads, federation.spec, architectures, overrides)
+    tested = None if test is None else _test_set(test, federation, plan)
+    loggers = [make(folder=out) for make in plan.loggers]  # type: ignore[call-arg]
+    with RunLog(loggers) as log, Progress(console) as progress:
+        for note in notes:
+            progress.note(note)
+        context = Context(open_store(plan.store, arithmetic(plan.trainer)), plan.trainer, progress, log)
+        served = serve(
+            plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
+        )
+        _stop_if(strict, served.given.uploads.quarantined)
+        accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
+    return _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
+
+
+def _of_classifier(member: Any) -> Sequence[Any]:
+    return member.architectures if member.description.kind == "classifier" else ()
+
+
+def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
+    if strict and quarantined:
+        first = quarantined[0]
+        raise OneshotError(f"{first.name}: {first.reason} (--strict: nothing is made where an upload is turned away)")
+
+
+def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatches:
+    """Test images, decoded to the federation's size; every folder is one of its classes."""
+    spec = federation.spec
+    files = labelled(folder, tree(folder), list(federation.class_names), complete=False)
+    how = Decoding(spec.size, spec.channels, None, GREY)
+    images, labels = read_images({"test": files}, cache=str(plan.store), how=how)["test"]
+    device = device_of(plan.trainer)
+    return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
+
+
+def _key(federation: Federation, test: ImageBatches | None) -> str:
+    """Of the images' space and of the test set, whose accuracies are in the history."""
+    tensors = () if test is None else (test.images, test.labels)
+    digests = [fingerprint(tensor.cpu().flatten().tolist()) for tensor in tensors]
+    return fingerprint([described(federation.spec), list(federation.class_names), digests])
+
+
+def _written(
+    out: Path,
+    federation: Federation,
+    plan: Serving,
+    served: Served,
+    accuracies: Accuracies | None,
+    notes: Sequence[str],
+    seconds: float,
+    console: Console,
+) -> dict[str, Any]:
+    """Everything that an aggregation leaves; the summary comes last, so that where it is all is."""
+    used = served.given.uploads
+    added = contributions(used, served.server, federation.spec) if used.classifiers else None
+    report = report_of(federation, served, added, accuracies, notes)
+    summary = summary_of(federation, plan, served, accuracies, report, seconds)
+    write_server(
+        out,
+        served.server.model,
+        plan.student,
+        federation.spec,
+        federation.class_names,
+        method=plan.method.name,
+        accuracy=None if accuracies is None else accuracies.server,
+        temperature=served.calibration.temperature if served.calibration else None,
+    )
+    write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
+    write_atomically(out / "report.json", json.dumps(report, indent=1))
+    write_atomically(out / "report.html", as_html(report))
+    write_atomically(out / "summary.json", json.dumps(summary, indent=1))
+    accepted, turned_away = len(report["accepted"]), len(report["quarantined"])
+    tested = "" if accuracies is None else f", test accuracy {accuracies.server:.2%}"
+    console.print(
+        f"{accepted} of {accepted + turned_away} uploads used{tested}; report: {out / 'report.html'}", soft_wrap=True
+    )
+    return summary

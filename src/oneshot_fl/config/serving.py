@@ -1,0 +1,125 @@
+"""The server's half of the configuration alone: uploads are there already, and nobody trains."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oneshot_fl.config.bind import bind_serving
+from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import composed
+from oneshot_fl.config.explain import explain
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.experiment import Serving
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.bank import all_alike
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases.global_model import StudentPlan
+from oneshot_fl.recipe import described
+
+OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds")
+"""Groups and keys of what has happened before uploads arrive."""
+OF_RUNS = ("experiment", "protocol", "hydra", "study")
+NEVER_MET = {
+    "proxy": "works on the server's own images, and there are none here",
+    "clients_start": "needs the weights that the clients began at, which no upload tells",
+}
+"""Needs of a method that uploads do not meet."""
+
+
+def serving_of(
+    uploads: Uploads, spec: DataSpec, architectures: Sequence[Architecture], overrides: Sequence[str]
+) -> tuple[Serving, list[str]]:
+    """What the server will do with these uploads, and notes on what was chosen for want of something.
+
+    Without overrides: `method=fedchorus budget=reduced gate=checks`. The server's model is built as the (first)
+    classifier unless `server_model` names one; a method with a model for each architecture has all of theirs.
+
+    Raises:
+        OneshotError: an override is wrong or has no place here, or the method needs what was not uploaded.
+    """
+    for override in overrides:
+        _check_override(override)
+    notes: list[str] = []
+    chosen = ["method=fedchorus", "budget=reduced", "gate=checks", *_images(spec), *overrides]
+    serving = _composed(chosen, uploads)
+    if "label_counts" in serving.recitation.needs & serving.needs and uploads.label_counts is None:
+        if any(override.startswith("recite.labels=") for override in overrides):
+            raise OneshotError("recite.labels=counts: not every upload tells its label counts; leave it out")
+        notes.append("not every upload tells its label counts: they are estimated from the models (recite.labels)")
+        serving = _composed([*chosen, "recite.labels=estimated"], uploads)
+    if serving.config["server_model"] is None:
+        serving = replace(serving, student=_as_uploaded(serving, architectures))
+    _check_met(serving, uploads, spec)
+    return serving, notes
+
+
+def _check_override(override: str) -> None:
+    key = override.lstrip("+~").partition("=")[0]
+    if (group := key.replace("/", ".").partition(".")[0]) in OF_CLIENTS + OF_RUNS:
+        raise OneshotError(f"{override}: {group} has no place here: the uploads are there already, and nobody trains")
+
+
+def _images(spec: DataSpec) -> list[str]:
+    """The uploads' images in the place of a data set, whose folder nobody opens."""
+    mean, std = (",".join(map(repr, each)) for each in (spec.mean, spec.std))
+    told = [f"channels={spec.channels}", f"size={spec.size}", f"mean=[{mean}]", f"std=[{std}]"]
+    return ["data=image_folder", "data.name=uploads", "data.root=.", *(f"data.{each}" for each in told)]
+
+
+def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
+    kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
+    clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
+    try:
+        cfg = composed(*chosen, *clients)
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, chosen)) from error
+    check(cfg)
+    return bind_serving(cfg)
+
+
+def _as_uploaded(serving: Serving, architectures: Sequence[Architecture]) -> StudentPlan:
+    """Built as the first classifier, or as each of them where the method wants one of every architecture."""
+    if not architectures:
+        return serving.student
+    different = list({str(described(one)): one for one in architectures}.values())
+    several = bool(serving.config["method"].get("per_architecture"))
+    return replace(serving.student, architectures=tuple(different if several else different[:1]))
+
+
+def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
+    """What the method needs is there, before anything begins."""
+    method, needs = f"method={serving.method.name}", serving.needs
+    for need, why in NEVER_MET.items():
+        if need in needs:
+            raise OneshotError(f"{method}: {why}; choose another method, for instance method=fedchorus")
+    there = {"classifiers": uploads.classifiers, "decoders": uploads.decoders}
+    for kind, sent in there.items():
+        if kind in needs and not sent:
+            raise OneshotError(
+                f"{method}: needs {kind}, and nobody uploaded one; choose a method for what was uploaded"
+            )
+    if "label_counts" in needs and uploads.label_counts is None:
+        raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
+    if "same_architecture" in needs and not all_alike(uploads.models):
+        raise OneshotError(
+            f"{method}: averaging needs uploads of one architecture, with one list of classes and one normalisation; "
+            "choose a method that distils, for instance method=fedchorus"
+        )
+    _check_student(serving, spec)
+
+
+def _check_student(serving: Serving, spec: DataSpec) -> None:
+    """The server's model answers for all classes, also where it is built as somebody's whose classes were fewer."""
+    import torch
+
+    student = serving.student.build(spec, seed=0, as_clients_began=False).eval()
+    try:
+        with torch.no_grad():
+            answer = tuple(student(torch.zeros(2, spec.channels, spec.size, spec.size)).shape)
+    except Exception as error:  # whatever a model raises over its images is its answer
+        answer = (" ".join(str(error).split())[:160],)
+    if answer != (2, spec.classes):
+        raise OneshotError(
+            f"server_model: built as the first upload, {serving.student.name} does not answer with {spec.classes} "
+            f"classes ({answer[-1]}); name one of conf/model, for instance server_model=cnn2"
+        )
