@@ -45,7 +45,7 @@ def outcome(given: argparse.Namespace, gate: str, attack: str) -> dict[str, obje
         "server": summary["server"]["accuracy_last"],
         **summary["ensemble"]["rows"],
         "quarantined": [one["quarantined"] for one in summary["clients"]],
-        "backdoor": summary.get("attack", {}).get("success") if isinstance(summary.get("attack"), dict) else None,
+        "backdoor": (summary["attack"] or {}).get("backdoor_success"),
     }
 
 

@@ -15,8 +15,10 @@ from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.parts.attacks import Backdoor
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -58,6 +60,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             data=given,
             fidelity=_fidelity(experiment, given.data, last.server, context),
             privacy=_privacy(experiment, given, last, context),
+            backdoor=_backdoor(experiment, given.data, last.server, context),
             seconds=time.perf_counter() - begun,
         )
         write_results(folder, experiment, summary, last)
@@ -262,6 +265,14 @@ def _privacy(experiment: Experiment, given: RunData, result: RunResult, context:
     return measure_privacy(
         experiment.evaluation.privacy, given.data, result.server.model, attacked, everybody, made, context=context
     )
+
+
+def _backdoor(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> float | None:
+    """How often the server falls for the hostile clients' trigger, where they trained one in."""
+    if experiment.attack is None or experiment.attack.target is not Backdoor:
+        return None
+    size = experiment.evaluation.batch_size
+    return backdoor_success(experiment.attack(), data, server.model, batch_size=size, context=context)
 
 
 def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oneshot_fl.config.bind import bind_serving
-from oneshot_fl.config.checks import check
+from oneshot_fl.config.checks import check, source_needs
 from oneshot_fl.config.compose import composed
 from oneshot_fl.config.explain import explain
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import all_alike
+from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import described
@@ -73,6 +73,8 @@ def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
         cfg = composed(*chosen, *clients)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, chosen)) from error
+    if "decoders" in source_needs(cfg) and not uploads.decoders:
+        raise OneshotError(f"method={cfg.method.name}: draws its images from decoders, and nobody uploaded one")
     check(cfg)
     return bind_serving(cfg)
 
@@ -92,18 +94,15 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     for need, why in NEVER_MET.items():
         if need in needs:
             raise OneshotError(f"{method}: {why}; choose another method, for instance method=fedchorus")
-    there = {"classifiers": uploads.classifiers, "decoders": uploads.decoders}
-    for kind, sent in there.items():
-        if kind in needs and not sent:
-            raise OneshotError(
-                f"{method}: needs {kind}, and nobody uploaded one; choose a method for what was uploaded"
-            )
+    if "classifiers" in needs and not uploads.classifiers:
+        raise OneshotError(f"{method}: needs classifiers, and nobody uploaded one; choose another method")
     if "label_counts" in needs and uploads.label_counts is None:
         raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
-    if "same_architecture" in needs and not all_alike(uploads.models):
+    members = {structure(one.student(spec, 0)) for one in serving.student.architectures}
+    if "same_architecture" in needs and members != set(map(structure, uploads.models)):
         raise OneshotError(
-            f"{method}: averaging needs uploads of one architecture, with one list of classes and one normalisation; "
-            "choose a method that distils, for instance method=fedchorus"
+            f"{method}: averaging needs uploads of the server's architecture, with one list of classes and one "
+            "normalisation; choose a method that distils, for instance method=fedchorus"
         )
     _check_student(serving, spec)
 

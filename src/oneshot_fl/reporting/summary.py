@@ -30,13 +30,15 @@ def summarise(
     data: RunData,
     fidelity: Fidelity | None,
     privacy: Privacy | None,
+    backdoor: float | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
 
     `results` has one entry per communication round; all but `communication` and `seconds` tells of the last one. The
     seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
-    `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find.
+    `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find,
+    `backdoor` of how often the server falls for a trigger (None: there is none).
     """
     result = results[-1]
     evaluated, history = result.evaluated, result.server.history
@@ -55,6 +57,7 @@ def summarise(
         "data_spec": {**described(data.data.spec), "class_names": list(data.data.class_names)},
         "proxy": _proxy(experiment, data),
         "uploads": {"label_counts": "label_counts" in experiment.needs},
+        "attack": _attack(experiment, backdoor),
         "clients": _clients(result),
         "ensemble": {
             "name": used,
@@ -100,6 +103,14 @@ def _proxy(experiment: Experiment, data: RunData) -> dict[str, Any] | None:
     if "proxy" not in experiment.method.needs:
         return None
     return {"name": experiment.proxy.name, "samples": len(data.proxy.images), "sha256": data.proxy.sha256}
+
+
+def _attack(experiment: Experiment, backdoor: float | None) -> dict[str, Any] | None:
+    """What hostile clients did, and how many they were."""
+    if experiment.attack is None:
+        return None
+    settings = experiment.attack.settings
+    return {"name": experiment.attack.name, "clients": settings.get("clients"), "backdoor_success": backdoor}
 
 
 def _clients(result: RunResult) -> list[dict[str, Any]]:

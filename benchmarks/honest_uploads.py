@@ -1,0 +1,75 @@
+"""Honest clients of very skewed data before the gate: how many does it turn away? The answer should be 0.
+
+    python benchmarks/honest_uploads.py --federations 20
+
+Each federation has ten clients of digits: four with 20 samples of one class, three with 20 samples of two, three drawn
+from Dir(0.05). Seeds begin at 100: the gate's limits were chosen on others.
+"""
+
+import argparse
+import json
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import composed
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.parts.slots import step_for
+from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases.clients.train import train_clients
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.prepare import prepare
+from oneshot_fl.pipeline import arithmetic, received
+from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import open_store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
+
+FIRST_SEED = 100
+KINDS = (1, 1, 1, 1, 2, 2, 2, 0, 0, 0)
+"""Classes of each client's 20 samples; 0: drawn from Dir(0.05)."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--federations", type=int, default=20)
+    parser.add_argument("--overrides", nargs="*", default=[])
+    given = parser.parse_args()
+    asked, turned_away = 0, []
+    for seed in range(FIRST_SEED, FIRST_SEED + given.federations):
+        before, after = federation(seed, given.overrides)
+        asked += len(before.classifiers)
+        turned_away += [f"seed {seed}, {one.name}: {one.reason}" for one in after.quarantined]
+    print(json.dumps({"honest uploads": asked, "turned away": turned_away}, indent=1))
+
+
+def federation(seed: int, overrides: list[str]) -> tuple[Uploads, Uploads]:
+    """Uploads before and after the gate."""
+    experiment = experiment_of(composed("partition.clients=10", "gate=checks", f"seed={seed}", *overrides))
+    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+    store = open_store(experiment.store, arithmetic(experiment.trainer))
+    context = Context(store, experiment.trainer, Progress(Console(quiet=True)), RunLog([]))
+    rng = torch_generator(seed, "honest")
+    indices = [samples(given.data, kind, rng) for kind in KINDS]
+    uploads = received(train_clients(given.data, indices, experiment.clients, context=context))
+    assert experiment.gate is not None
+    return uploads, step_for(experiment.gate, given.data.spec)(uploads)
+
+
+def samples(data: Dataset, kind: int, rng: torch.Generator) -> torch.Tensor:
+    """20 samples of so many random classes, or 20 to 200 of a Dirichlet's."""
+    labels, classes = data.train_labels, data.spec.classes
+    if kind == 0:
+        drawn = np.random.default_rng(rng.initial_seed() % 2**63).dirichlet([0.05] * classes)
+        shares = torch.from_numpy(drawn) + 1e-6
+        weights, count = shares[labels], int(torch.randint(20, 201, (), generator=rng))
+    else:
+        chosen = torch.randperm(classes, generator=rng)[:kind]
+        weights, count = torch.isin(labels, chosen).double(), 20
+    return torch.multinomial(weights.double(), count, generator=rng).sort().values
+
+
+if __name__ == "__main__":
+    main()

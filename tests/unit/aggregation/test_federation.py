@@ -1,0 +1,127 @@
+"""Files of strangers become one federation: what fits is aligned by the names of classes, what does not stays out."""
+
+import pytest
+import torch
+
+from oneshot_fl.aggregation.federation import federation_of
+from oneshot_fl.aggregation.found import found_in
+from oneshot_fl.config.described import build
+from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.models.aligned import AlignedClassifier
+from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.model_file import write_model
+
+
+def _of(folder, **options):
+    return federation_of(found_in(folder), **options)
+
+
+def _reasons(federation) -> dict[str, str]:
+    return {one.name: one.reason for one in federation.uploads.quarantined}
+
+
+def test_uploads_of_one_kind_are_used_as_they_are(write, folder):
+    for name in ("one", "two"):
+        write(name, samples=3, label_counts=(1, 1, 1))
+    federation = _of(folder)
+    assert federation.class_names == ("a", "b", "c")
+    assert federation.spec.classes == 3
+    assert [one.name for one in federation.uploads.classifiers] == ["one.safetensors", "two.safetensors"]
+    assert not any(isinstance(model, AlignedClassifier) for model in federation.uploads.models)
+    assert federation.uploads.sizes == [3, 3]
+    assert federation.uploads.label_counts.tolist() == [[1, 1, 1]] * 2
+
+
+def test_class_lists_are_aligned_by_name(write, folder):
+    write("one", classes="ab", label_counts=(5, 6))
+    write("two", classes="cb", label_counts=(7, 8))
+    federation = _of(folder)
+    assert federation.class_names == ("a", "b", "c")
+    first, second = federation.uploads.models
+    x = torch.randn(4, 1, 8, 8)
+    own, answer = second.model(x).softmax(dim=1).detach(), second(x).softmax(dim=1).detach()
+    torch.testing.assert_close(answer[:, [2, 1]], own, atol=1e-3, rtol=0)
+    assert float(answer[:, 0].max()) < 2e-4
+    assert federation.uploads.label_counts.tolist() == [[5, 6, 0], [0, 8, 7]]
+    assert first.positions.tolist() == [0, 1, 2]
+
+
+def test_images_are_brought_to_the_clients_own_normalisation(write, folder):
+    for name in ("one", "three"):
+        write(name)
+    write("two", mean=0.25)
+    federation = _of(folder)
+    assert federation.spec.mean == (0.5,)
+    aligned = federation.uploads.models[2]
+    pixels = torch.rand(2, 1, 8, 8)
+    torch.testing.assert_close(aligned((pixels - 0.5) / 0.5), aligned.model((pixels - 0.25) / 0.5))
+
+
+def test_a_key_follows_the_content_of_the_file_and_the_federation_around_it(write, folder):
+    write("one")
+    alone = _of(folder).uploads.classifiers[0].key
+    assert _of(folder).uploads.classifiers[0].key == alone
+    write("two")
+    assert _of(folder).uploads.classifiers[0].key == alone
+    write("three", classes="abcd")
+    assert _of(folder).uploads.classifiers[0].key != alone
+
+
+def test_sizes_count_only_where_all_tell_them(write, folder):
+    write("one", samples=9)
+    write("two")
+    assert _of(folder).uploads.sizes == [1, 1]
+
+
+def test_what_cannot_be_used_is_quarantined_with_a_line(write, folder):
+    for name in ("one", "two"):
+        write(name)
+    (folder / "again.safetensors").write_bytes((folder / "two.safetensors").read_bytes())
+    write("large", size=16)
+    write("decoder", kind="decoder", model="cvae_mlp")
+    (folder / "broken.safetensors").write_bytes(b"x" * 100)
+    reasons = _reasons(_of(folder))
+    assert reasons == {
+        "broken.safetensors": "is no safetensors file (files are never read as pickles)",
+        "decoder.safetensors": "a decoder needs label_counts beside it",
+        "large.safetensors": "takes 1x16x16 images, and most of the others 1x8x8",
+        "two.safetensors": "is the same file as again.safetensors",
+    }
+
+
+def test_decoders_draw_the_federations_classes(write, folder):
+    write("one", kind="decoder", model="cvae_mlp", classes="ab", label_counts=(1, 2))
+    write("two", kind="decoder", model="cvae_mlp", classes="bc", label_counts=(3, 4))
+    second = _of(folder).uploads.decoders[1]
+    assert second.label_counts.tolist() == [0, 3, 4]
+    z = torch.randn(2, second.latent)
+    torch.testing.assert_close(second.model(z, torch.tensor([1, 2])), second.model.model(z, torch.tensor([0, 1])))
+    assert second.build().decoder.classes == 3
+
+
+def test_a_model_that_answers_in_another_shape_is_quarantined(write, folder, tmp_path, monkeypatch):
+    (tmp_path / "odd_net.py").write_text(
+        "import torch\n"
+        "class Odd(torch.nn.Linear):\n"
+        "    def __init__(self): super().__init__(64, 5)\n"
+        "    def forward(self, x): return super().forward(x.flatten(1))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write("one")
+    from oneshot_fl.data.dataset import DataSpec
+
+    told = ModelDescription(
+        "classifier", ({"_target_": "odd_net.Odd"},), DataSpec(1, 8, 3, (0.5,), (0.5,)), tuple("abc")
+    )
+    write_model(folder / "odd.safetensors", build(told, allowed=["odd_net.Odd"]).state_dict(), told)
+    assert "--allow odd_net.Odd" in _reasons(_of(folder))["odd.safetensors"]
+    assert (
+        "answers two images with (2, 5), not (2, 3)"
+        in _reasons(_of(folder, allowed=["odd_net.Odd"]))["odd.safetensors"]
+    )
+
+
+def test_where_nothing_is_left_the_reasons_are_told(folder):
+    (folder / "broken.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(NothingLeftError, match=r"broken\.safetensors: is no safetensors file"):
+        _of(folder)

@@ -1,0 +1,96 @@
+"""A client's model becomes an upload that the server reads; what does not fit is one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from oneshot_fl.aggregation.pack import pack, state_of
+from oneshot_fl.config.described import build, load
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.model_file import read_model
+from tests.parts import SMALL
+
+TOLD = {
+    "kind": "classifier",
+    "data": {"channels": 1, "size": 8, "mean": [0.5], "std": [0.5]},
+    "class_names": ["a", "b", "c"],
+    "label_counts": [1, 2, 3],
+}
+RESNET = "torchvision.models.resnet18"
+PACK = Path(__file__).parents[3] / "examples" / "pack.py"
+
+
+@pytest.mark.parametrize("saved", ["state", "module", "checkpoint", "half"])
+def test_what_torch_saves_becomes_an_upload(saved, tmp_path):
+    model = cnn2(SMALL, norm=True).eval()
+    state = model.state_dict()
+    half = {name: each.half() if each.is_floating_point() else each for name, each in state.items()}
+    content = {"state": state, "module": model, "checkpoint": {"state_dict": state, "epoch": 3}, "half": half}[saved]
+    torch.save(content, tmp_path / "model.pt")
+    out = tmp_path / "client.safetensors"
+    sha256 = pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    file = read_model(out)
+    assert file.sha256 == sha256
+    assert file.description.samples == 6
+    x = torch.randn(2, 1, 8, 8)
+    tolerance = {"atol": 1e-2, "rtol": 1e-2} if saved == "half" else {"atol": 0, "rtol": 0}
+    torch.testing.assert_close(load(file)(x), model(x), **tolerance)
+
+
+def test_any_importable_class_can_be_packed_and_is_told_its_number_of_classes(tmp_path):
+    from torchvision.models import resnet18
+
+    torch.save(resnet18(num_classes=3).state_dict(), tmp_path / "model.pt")
+    told = {**TOLD, "data": {"channels": 3, "size": 32, "mean": [0.5], "std": [0.5]}}
+    pack(tmp_path / "model.pt", told, target=RESNET, arguments={}, out=tmp_path / "a.safetensors")
+    description = read_model(tmp_path / "a.safetensors").description
+    assert description.architectures == ({"_target_": RESNET, "num_classes": 3},)
+    with pytest.raises(OneshotError, match="--allow torchvision"):
+        build(description)
+
+
+@pytest.mark.parametrize(
+    ("changes", "target", "says"),
+    [
+        ({"class_names": ["a", "b"], "label_counts": None}, "cnn2", "its tensors are not those of the file"),
+        ({"class_names": ["a", "a", "b"]}, "cnn2", "class_names"),
+        ({"label_counts": [1]}, "cnn2", "label_counts"),
+        ({}, "lenet5", "its tensors are not those of the file"),
+        ({}, "no_such", "no choice"),
+        ({}, "no.such", "cannot be imported"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(changes, target, says, tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=says):
+        pack(tmp_path / "model.pt", {**TOLD, **changes}, target=target, arguments={}, out=tmp_path / "a.safetensors")
+    assert not (tmp_path / "a.safetensors").exists()
+
+
+@pytest.mark.parametrize("content", [b"nothing", [1, 2], {"a": 3}, {}])
+def test_what_holds_no_model_is_refused(content, tmp_path):
+    if isinstance(content, bytes):
+        (tmp_path / "model.pt").write_bytes(content)
+    else:
+        torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"model\.pt"):
+        state_of(tmp_path / "model.pt")
+
+
+def test_the_stand_alone_script_makes_a_file_that_we_read(tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    out = tmp_path / "client.safetensors"
+    subprocess.run([sys.executable, PACK, tmp_path / "model.pt", out], check=True)
+    assert read_model(out).description.class_names == ("benign", "malignant", "unclear")
+    with safe_open(out, "pt") as file:
+        assert json.loads(file.metadata()["oneshot_fl"])["format"] == 1
+    assert len(PACK.read_text().splitlines()) <= 30
+    assert "import oneshot_fl" not in PACK.read_text()

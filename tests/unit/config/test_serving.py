@@ -1,0 +1,71 @@
+"""The server's half of the configuration: what has no place there, and what a method needs that nobody uploaded."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oneshot_fl.config.compose import architecture, plain, recipe
+from oneshot_fl.config.serving import serving_of
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
+from tests.parts import SMALL, uploads_of
+
+
+def _architecture(name: str) -> Architecture:
+    return Architecture(recipe(plain(architecture(name))))
+
+
+def _serving(*overrides: str, names=("cnn2", "cnn2"), counts: bool = False):
+    known = [_architecture(name) for name in names]
+    uploads = uploads_of([one.build(SMALL) for one in known], [1] * len(known))
+    if counts:
+        told = tuple(replace(each, label_counts=torch.tensor([1, 2, 3])) for each in uploads.classifiers)
+        uploads = replace(uploads, classifiers=told)
+    return serving_of(uploads, SMALL, known, ["trainer=cpu", *overrides])
+
+
+def test_by_default_it_is_fedchorus_behind_the_gate_and_label_counts_are_estimated_where_they_lack():
+    serving, notes = _serving()
+    assert (serving.method.name, serving.recitation.labels) == ("fedchorus", "estimated")
+    assert serving.gate is not None
+    assert len(notes) == 1
+    serving, notes = _serving(counts=True)
+    assert (serving.recitation.labels, notes) == ("counts", [])
+
+
+def test_the_servers_model_is_built_as_the_first_upload_unless_it_is_named():
+    assert _serving(names=("lenet5", "cnn2"))[0].student.name == "lenet5"
+    assert _serving("server_model=cnn3", names=("lenet5", "cnn2"))[0].student.name == "cnn3"
+    assert _serving("method=fedavg", names=("lenet5", "cnn2"))[0].student.name == "lenet5+cnn2"
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["data=mnist", "partition.alpha=0.1", "+clients.epochs=3", "model=cnn2", "attack=zero", "experiment=digits_weak"],
+)
+def test_what_happened_before_the_uploads_has_no_place_here(override):
+    with pytest.raises(OneshotError, match="has no place here"):
+        _serving(override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["method=feddf"], "the server's own images"),
+        (["method=fedmho"], "nobody uploaded one"),
+        (["method=dfdg"], "label counts"),
+        (["recite.labels=counts"], "not every upload tells"),
+        (["method=nope"], "there is no such choice"),
+        (["distill.rounds=-1"], "distill.rounds"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_begins(overrides, says):
+    with pytest.raises(OneshotError, match=says):
+        _serving(*overrides)
+
+
+def test_averaging_needs_one_architecture():
+    assert _serving("method=fedavg")[0].method.name == "fedavg"
+    with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
+        _serving("method=ot", names=("cnn2", "lenet5"))

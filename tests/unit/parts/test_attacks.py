@@ -1,0 +1,82 @@
+"""Attacks do what they are called; what they are given stays as it is."""
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.parts.attacks import (
+    Backdoor,
+    ConstantVoter,
+    Copycat,
+    FreeRider,
+    LabelFlip,
+    NegativeVariance,
+    Noisy,
+    Scaled,
+)
+from tests.parts import SMALL, uploads_of
+
+
+@pytest.fixture
+def uploads():
+    models = [cnn2(SMALL, norm=True) for _ in range(3)]
+    for model in models:
+        model(torch.randn(8, 1, 8, 8))
+    return uploads_of([model.eval() for model in models], [1, 2, 3])
+
+
+def _last(attack, uploads) -> nn.Module:
+    after = attack(uploads)
+    assert after.classifiers[:2] == uploads.classifiers[:2]
+    return after.classifiers[2].model
+
+
+def test_weights_are_scaled_and_running_statistics_are_not(uploads):
+    before, after = uploads.models[2], _last(Scaled(factor=-2.0, clients=1), uploads)
+    assert torch.equal(after[0].weight, -2 * before[0].weight)
+    assert torch.equal(after[1].running_mean, before[1].running_mean)
+
+
+def test_noise_is_drawn_from_a_seed_of_its_own(uploads):
+    torch.manual_seed(0)
+    first, again, other = (_last(Noisy(deviation=1.0, clients=1, seed=seed), uploads) for seed in (1, 1, 2))
+    assert torch.equal(first[0].weight, again[0].weight)
+    assert not torch.equal(first[0].weight, other[0].weight)
+
+
+def test_a_constant_voter_says_one_class(uploads):
+    answers = _last(ConstantVoter(chosen=1, logit=9.0, clients=1), uploads)(torch.randn(4, 1, 8, 8))
+    assert answers.tolist() == [[0.0, 9.0, 0.0]] * 4
+    with pytest.raises(OneshotError, match=r"attack\.chosen=7"):
+        ConstantVoter(chosen=7, logit=9.0, clients=1)(uploads)
+
+
+def test_variances_free_riders_and_copies(uploads):
+    assert float(_last(NegativeVariance(clients=1), uploads)[1].running_var.max()) < 0
+    rider = _last(FreeRider(clients=1), uploads)
+    assert rider[1].running_mean.tolist() == [0.0] * 16
+    assert not torch.equal(rider[0].weight, uploads.models[2][0].weight)
+    assert torch.equal(_last(Copycat(clients=1), uploads)[0].weight, uploads.models[0][0].weight)
+
+
+def test_more_hostile_clients_than_there_are_are_all_of_them(uploads):
+    after = Scaled(factor=2.0, clients=9)(uploads)
+    assert [len(after.classifiers), after.classifiers[0].model is uploads.models[0]] == [3, False]
+
+
+def test_labels_are_turned_around():
+    images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+    assert LabelFlip(clients=1)(images, torch.tensor([0, 1, 4]), 5)[1].tolist() == [4, 3, 0]
+
+
+def test_a_backdoor_marks_a_share_of_the_images_and_gives_them_its_label():
+    backdoor = Backdoor(clients=1, target=2, side=0.25, share=0.5)
+    images, labels = torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.ones(8, dtype=torch.long)
+    x, y = backdoor(images, labels, 3)
+    marked = y == 2
+    assert int(marked.sum()) == 4
+    assert (x[marked][..., -2:, -2:] == 255).all()
+    assert int(x[marked].sum()) == 4 * 4 * 255
+    assert int(x[~marked].sum()) == 0

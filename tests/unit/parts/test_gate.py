@@ -1,0 +1,123 @@
+"""The gate turns away what training cannot have made, each kind for its own reason, and nobody who trained."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cvae import mlp
+from oneshot_fl.parts import attacks
+from oneshot_fl.parts.gate import Gate, never_trained, wrong_tensor
+from oneshot_fl.parts.uploads import Uploads
+from tests.parts import SMALL, FixedLogits, decoder_of, uploads_of
+
+GATE = Gate(
+    SMALL,
+    images=64,
+    largest_weight=1e6,
+    largest_logit=1e3,
+    least_spread=1e-3,
+    most_doubt=0.98,
+    strangeness=3.0,
+    times_usual=4.0,
+    seed=0,
+)
+
+
+def _trained(seed: int, *, norm: bool = True) -> nn.Module:
+    """A client that has seen a single class, a brighter one for every seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = cnn2(SMALL, norm=norm)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(30):
+            x = SMALL.normalise((torch.rand(20, 1, 8, 8) * (0.5 + 0.1 * seed)).clamp(0, 1))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), torch.full((20,), seed % 3)).backward()
+            optimizer.step()
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def honest() -> Uploads:
+    return uploads_of([_trained(seed) for seed in range(5)], [20] * 5)
+
+
+def test_clients_of_a_single_class_each_are_all_let_through(honest):
+    after = GATE(honest)
+    assert after.quarantined == ()
+    assert after.classifiers == honest.classifiers
+
+
+HOSTILE: dict[str, tuple[attacks.Tampering, str]] = {
+    "nan": (attacks.Filled(value="nan", clients=1), "not finite"),
+    "inf": (attacks.Filled(value="inf", clients=1), "not finite"),
+    "zero": (attacks.Filled(value="zero", clients=1), "the same logits whatever it is shown"),
+    "scale": (attacks.Scaled(factor=10.0, clients=1), "explode"),
+    "scale far": (attacks.Scaled(factor=1e8, clients=1), "more than 1e+06"),
+    "sign flip": (attacks.Scaled(factor=-1.0, clients=1), "running statistics"),
+    "noise": (attacks.Noisy(deviation=10.0, clients=1), "explode"),
+    "negative variance": (attacks.NegativeVariance(clients=1), "a value below 0"),
+    "constant voter": (attacks.ConstantVoter(chosen=2, logit=20.0, clients=1), "class 2 with the same logits"),
+    "free rider": (attacks.FreeRider(clients=1), "never trained"),
+    "copycat": (attacks.Copycat(clients=1), "a copy of client 0"),
+}
+
+
+@pytest.mark.parametrize(("attack", "says"), HOSTILE.values(), ids=HOSTILE)
+def test_every_kind_of_tampering_is_seen_for_what_it_is(attack, says, honest):
+    after = GATE(attack(honest))
+    assert [one.name for one in after.quarantined] == ["client 4"]
+    assert says in after.quarantined[0].reason
+    assert [one.name for one in after.classifiers] == ["client 0", "client 1", "client 2", "client 3"]
+
+
+def test_an_untrained_model_without_running_statistics_knows_nothing():
+    torch.manual_seed(0)
+    untrained = cnn2(SMALL, norm=False)
+    with torch.no_grad():
+        untrained[-1].weight.mul_(0.2)
+        untrained[-1].bias.zero_()
+    after = GATE(uploads_of([untrained.eval(), _trained(1, norm=False)], [1, 1]))
+    assert [(one.name, one.reason[:13]) for one in after.quarantined] == [("client 0", "knows nothing")]
+
+
+def test_what_was_turned_away_before_is_still_told(honest):
+    first = GATE(attacks.FreeRider(clients=1)(honest))
+    assert GATE(first).quarantined == first.quarantined
+
+
+def test_a_decoder_that_draws_no_images_is_turned_away():
+    sound, broken = (decoder_of(mlp(SMALL, latent=2, hidden=4), [1, 0, 4], key=key) for key in ("sound", "broken"))
+    broken.model.forward = lambda z, y: torch.full((len(y), 1, 8, 8), torch.nan)
+    after = GATE(uploads_of([], [], [sound, broken]))
+    assert [one.name for one in after.quarantined] == ["broken"]
+    assert after.decoders == (sound,)
+
+
+def test_answers_that_are_not_finite_are_seen_though_all_weights_are():
+    huge = FixedLogits([1.0, 2.0, 3.0])
+    huge.forward = lambda x: huge.logits * torch.full((len(x), 1), torch.inf)  # type: ignore[method-assign]
+    assert "not finite" in GATE(uploads_of([huge], [1])).quarantined[0].reason
+
+
+def test_the_usual_is_asked_only_of_three_clients_or_more(honest):
+    """Two clients do not outvote each other; what is always too much is so for them as well."""
+    noisy = attacks.Noisy(deviation=1.0, clients=1)
+    two = replace(honest, classifiers=honest.classifiers[:2])
+    assert not any("the usual" in one.reason for one in GATE(noisy(two)).quarantined)
+
+
+def test_tensors_are_looked_at_one_by_one():
+    layer = nn.BatchNorm2d(2)
+    assert wrong_tensor(layer, 1e6) is None
+    assert never_trained(layer)
+    layer.running_var[1] = 0.0
+    assert wrong_tensor(layer, 1e6) is None  # a channel that is always the same
+    assert not never_trained(layer)
+    layer.running_var[1] = -1e-3
+    assert "below 0" in str(wrong_tensor(layer, 1e6))
+    assert not never_trained(nn.Linear(2, 2))
