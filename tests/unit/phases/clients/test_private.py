@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +11,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.trainer import trainer_of
@@ -87,3 +89,10 @@ def test_every_sample_is_drawn_with_the_same_probability():
 def test_what_gives_no_guarantee_is_refused(model, delta, says):
     with pytest.raises(OneshotError, match=says):
         PrivateModule(model(), SGD, _batches(100), training=replace(TRAINING, delta=delta))
+
+
+def test_without_opacus_there_is_a_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    monkeypatch.delitem(sys.modules, "oneshot_fl.phases.clients.private")
+    with pytest.raises(OneshotError, match=r"^clients\.epsilon=4: opacus is missing; pip install"):
+        Classifier().module(_linear(), TRAINING, _batches(100), PIXELS)
