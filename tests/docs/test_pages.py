@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
+from oneshot_fl import cli
 from oneshot_fl.__main__ import main
 from oneshot_fl.reporting.tables.__main__ import main as print_tables
 from tests.composing import TINY
@@ -39,6 +40,9 @@ SHOWN: dict[str, Callable[[Path, list[Summary]], bool]] = {
     "howto/term.md": lambda _, runs: [bool(run["changed"]) for run in runs] == [False, True, False],
     "howto/partition.md": lambda _, runs: runs[0]["partition"]["sizes"][0] == int(0.6 * 1437),
     "howto/logger.md": _logged_rounded,
+    "howto/serving.md": lambda folder, runs: (
+        runs[0]["data_spec"]["size"] == 16 and (folder / "run" / "export" / "README.md").is_file()
+    ),
 }
 """What the runs of a page must have been."""
 
@@ -65,6 +69,11 @@ def _small(words: list[str]) -> list[str]:
 
 def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A command of a page, in this process."""
+    if words[0] == "oneshot-fl":
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit, match=r"^0$"):
+            cli.main()
+        return
     assert words[0] == "python", words
     if words[1:3] == ["-m", "oneshot_fl"]:
         monkeypatch.setattr(sys, "argv", ["oneshot_fl", *_small(words[3:])])

@@ -23,6 +23,10 @@ def schema():
     [
         ("method=fedhydra", "evaluate=fidelity", "evaluate.fidelity.epochs=1", "evaluate.fidelity.samples=60"),
         ("method=fedmho", "clients=half_cvae", "method.source.samples=60"),
+        (
+            *("method=fedavg", "clients=dp", "clients.epochs=1", "model=cnn2_group"),
+            *("evaluate=privacy", "evaluate.privacy.epochs=1", "evaluate.privacy.samples=60"),
+        ),
         ("method=feddf", "proxy.samples=64", "communication_rounds=2"),
     ],
 )

@@ -56,6 +56,42 @@ def test_tables_get_their_words(call, monkeypatch):
     assert seen == [["multirun/a", "--format", "markdown", "--help"]]
 
 
+@pytest.fixture
+def model(tmp_path):
+    """A model file of three classes of grey 8x8 images that always says the second."""
+    import torch
+
+    from oneshot_fl.models.classifiers import cnn2
+    from oneshot_fl.models.described import ModelDescription
+    from oneshot_fl.models.model_file import write_model
+    from tests.parts import SMALL
+
+    own = cnn2(SMALL, norm=True)
+    torch.nn.init.zeros_(own[-1].weight)
+    own[-1].bias.data = torch.tensor([0.1, 0.8, 0.1]).log()
+    path = tmp_path / "model.safetensors"
+    write_model(path, own.state_dict(), ModelDescription("classifier", ({"name": "cnn2"},), SMALL, ("a", "b", "c")))
+    return path
+
+
+def test_images_are_classified_and_what_cannot_be_is_told_at_the_end(call, model, tmp_path):
+    from PIL import Image
+
+    Image.new("L", (20, 10)).save(tmp_path / "0.png")
+    (tmp_path / "1.png").write_text("")
+    code, out, err = call("predict", str(model), str(tmp_path), "--csv")
+    assert (code, out.splitlines()) == (
+        2,
+        ["path,class,probability,a,b,c", f"{tmp_path}/0.png,b,0.800000,0.100000,0.800000,0.100000"],
+    )
+    assert err.splitlines() == [
+        f"oneshot_fl: {tmp_path}/1.png is not a readable image",
+        "oneshot_fl: 1 images could not be used; their lines are above, all others are answered",
+    ]
+    code, out, _ = call("predict", str(model), str(tmp_path / "0.png"), "--abstain", "0.9")
+    assert (code, out) == (0, f"{tmp_path}/0.png: unsure (80.0%)\n")
+
+
 def test_the_store_is_listed(call, folder):
     code, out, _ = call("store", "ls", "--store", str(folder))
     assert code == 0
@@ -89,6 +125,9 @@ def test_the_store_is_cleaned(call, folder):
         (("store", "gc", "--store", "/nowhere"), "store=/nowhere: there is no such folder"),
         (("store", "gc", "--older-than", "-1"), "--older-than"),
         (("store", "lss"), "lss"),
+        (("predict", "/nowhere", "x.png"), "/nowhere"),
+        (("predict", "/nowhere", "x.png", "--abstain", "2"), "--abstain"),
+        (("export", "/nowhere"), "--onnx or --torch-export"),
     ],
 )
 def test_mistakes_end_with_2(call, words, says):

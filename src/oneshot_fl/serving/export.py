@@ -73,11 +73,12 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
 
 
 def _summary(place: Path) -> dict[str, Any] | None:
-    """Of the run that left the model, where there is one."""
+    """Of the run that left the model, where there is one that tells class by class."""
     try:
-        return json.loads((place / "summary.json").read_text())
+        found = json.loads((place / "summary.json").read_text())
     except (OSError, ValueError):
         return None
+    return found if "by_class" in found.get("server", {}) else None
 
 
 def _onnx(module: PixelsIn, served: ServedModel, folder: Path) -> Path:

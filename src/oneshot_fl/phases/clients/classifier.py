@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.uploads import ClassifierUpload
@@ -98,9 +99,7 @@ class Classifier:
         """What trains the model."""
         optimizer = fused(training.optimizer)
         if training.epsilon is not None:
-            from oneshot_fl.phases.clients.private import PrivateModule  # Opacus, which only this needs
-
-            return PrivateModule(model, optimizer, batches, training=training)
+            return _private(model, optimizer, batches, training)
         if training.sam is None:
             return ClientModule(model, optimizer, batches)
         return SharpnessAwareModule(model, optimizer, batches, rho=training.sam)
@@ -124,3 +123,17 @@ class Classifier:
     def upload(self, model: nn.Module, spec: DataSpec, sent: Sent) -> ClassifierUpload:
         """The upload as the server holds it."""
         return ClassifierUpload(model, sent.samples, sent.key, sent.label_counts)
+
+
+def _private(
+    model: nn.Module, optimizer: OptimizerFactory, batches: Iterable[Batch], training: Training
+) -> ClientModule:
+    """What trains privately; only this needs Opacus."""
+    try:
+        from oneshot_fl.phases.clients.private import PrivateModule
+    except ModuleNotFoundError as error:
+        raise OneshotError(
+            f"clients.epsilon={training.epsilon:g}: {error.name} is missing; pip install 'oneshot-fl[privacy]', or set "
+            "it to null"
+        ) from error
+    return PrivateModule(model, optimizer, batches, training=training)

@@ -1,0 +1,74 @@
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.classifiers import cnn2_torch
+from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.phases.privacy import Audit, measure_privacy
+from tests.parts import SMALL, recipe_of
+
+TRAINING = Training(epochs=1, batch_size=16, optimizer=recipe_of(torch.optim.SGD, lr=0.01), seed=0)
+AUDIT = Audit(Architecture(recipe_of(cnn2_torch, name="small")), TRAINING, references=2, samples=100)
+
+
+def _data(*, train=60, test=30, test_label=None):
+    """Noise, every label equally often; the first pixel of a training image is white, of a test image black."""
+    images = torch.randint(256, (train + test, 1, 8, 8), dtype=torch.uint8)
+    images[:train, 0, 0, 0], images[train:, 0, 0, 0] = 255, 0
+    labels = torch.arange(train + test) % 3
+    theirs = labels[train:] if test_label is None else torch.full((test,), test_label)
+    return Dataset("noise", SMALL, ("a", "b", "c"), images[:train], labels[:train], images[train:], theirs)
+
+
+class KnowsMembers(nn.Module):
+    """Sure of the true label of the training images that it was made with, and of nothing else."""
+
+    def __init__(self, data, members):
+        super().__init__()
+        self.images, self.labels = data.spec.to_input(data.train_images[members]), data.train_labels[members]
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        same = (x[:, None] - self.images[None]).flatten(2).abs().sum(2) < 1e-6
+        known = same.float() @ nn.functional.one_hot(self.labels, 3).float()
+        return 20 * known + self.weight
+
+
+def test_who_remembers_is_found_and_who_does_not_is_not(context):
+    data = _data()
+    first, second = torch.arange(0, 30), torch.arange(30, 60)
+    knowing, ignorant = KnowsMembers(data, first), KnowsMembers(data, torch.tensor([0]))
+    everybody = torch.arange(60)
+    clients = [(knowing, first), (ignorant, second)]
+    found = measure_privacy(AUDIT, data, ignorant, clients, everybody, {}, context=context)
+    knows, ignores = found.clients
+    assert knows.samples == ignores.samples == 30
+    assert (knows.loss.auc, knows.loss.tpr) == (1.0, 1.0)
+    assert knows.lira.auc == 1.0
+    assert ignores.loss.auc == 0.5
+    assert found.server.samples == 30  # as many as there are test images of the same labels
+    assert found.server.loss.auc == pytest.approx(0.5, abs=0.05)
+
+
+def test_copies_of_training_images_are_found(context):
+    data = _data()
+    model = KnowsMembers(data, torch.tensor([0]))
+    copies, other = data.train_images[:20], torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8)
+    made = {"copies": copies, "noise": other}
+    audit = Audit(AUDIT.architecture, TRAINING, references=2, samples=100)
+    found = measure_privacy(audit, data, model, [], torch.arange(20), made, context=context).synthetic
+    assert (found["copies"].nearer_to_training, found["copies"].copies) == (1.0, 1.0)
+    assert found["noise"].copies < 0.3
+
+
+def test_a_client_without_a_label_of_the_test_set_cannot_be_audited(context):
+    data = _data(test_label=0)
+    model = KnowsMembers(data, torch.tensor([0]))
+    ones = (data.train_labels == 1).nonzero().flatten()
+    found = measure_privacy(AUDIT, data, model, [(model, ones)], torch.arange(60), {}, context=context)
+    assert found.clients == [None]
+    with pytest.raises(OneshotError, match=r"^evaluate=privacy: no training image .*samples=100"):
+        measure_privacy(AUDIT, data, model, [], ones, {}, context=context)

@@ -1,0 +1,48 @@
+from oneshot_fl.serving.card import model_card
+from oneshot_fl.serving.model import ServedModel
+from tests.parts import SMALL, FixedLogits
+
+SUMMARY = {
+    "method": "fedhydra",
+    "data": "scans",
+    "data_sha256": "0123456789abcdef" * 4,
+    "models": {"server": "cnn2"},
+    "partition": {"name": "dirichlet", "sizes": [10, 20]},
+    "versions": {"oneshot_fl": "1", "torch": "2"},
+    "server": {
+        "accuracy_last": 0.5,
+        "balanced_accuracy": 0.25,
+        "macro_auroc": None,
+        "ece": 0.125,
+        "calibration": {"temperature": 2.0, "ece": 0.0625},
+        "by_class": [
+            {"class": "healthy", "images": 8, "recall": 0.75, "auroc": 0.9},
+            {"class": "rare", "images": 0, "recall": None, "auroc": None},
+        ],
+        "abstention": [{"coverage": 0.5, "server": 1.0, "clients": None}],
+    },
+}
+SERVED = ServedModel(FixedLogits([0.0, 1.0, 2.0]), SMALL, ("healthy", "rare", "other"), temperature=2.0)
+
+
+def test_a_card_tells_every_class_with_its_figures_and_says_where_there_are_none():
+    card = model_card(SERVED, SUMMARY, ["model.onnx"])
+    assert card.startswith("# fedhydra on scans\n")
+    for line in (
+        "| images | grey, 8x8 pixels |",
+        "| clients | 2, dirichlet, 30 images |",
+        "| 0 | healthy | 8 | 75.0% | 0.900 |",
+        "| 1 | rare | 0 | – | – |",
+        "Accuracy 50.0%, balanced 25.0%, macro AUROC –;",
+        "calibration error (ECE) 12.5%, 6.2% with the temperature.",
+        "| 50.0% | 100.0% |",
+        "## Intended use and limits",
+    ):
+        assert line in card.splitlines()
+    assert "Files: `model.onnx`. Input `pixels`: float32 `[b, 1, 8, 8]` in [0, 1]" in card
+
+
+def test_of_a_model_without_a_run_only_the_classes_are_told():
+    card = model_card(SERVED, None, ["model.pt2"])
+    assert "0. healthy\n1. rare\n2. other" in card
+    assert "On the test set" not in card
