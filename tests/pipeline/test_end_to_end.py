@@ -56,8 +56,9 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
-    keys = {"kind", "accuracy", "model", "samples", "upload_bytes", "macs", "seconds"}
-    assert all(set(client) == keys for client in summary["clients"])
+    keys = {"kind", "accuracy", "balanced_accuracy", "quarantined", "model", "samples", "epsilon"}
+    assert all(set(client) == keys | {"upload_bytes", "macs", "seconds"} for client in summary["clients"])
+    assert all(client["quarantined"] is client["epsilon"] is None for client in summary["clients"])
     seconds = [client["seconds"] for client in summary["clients"]]
     assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]
     assert min(seconds) > 0
@@ -261,7 +262,7 @@ def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path)
 def test_a_run_without_any_classifier(tiny, tmp_path):
     summary = run(tiny("method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae"), tmp_path / "run")
     assert {client["accuracy"] for client in summary["clients"]} == {None}
-    assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}}
+    assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}, "balanced": {}}
     assert len(summary["rounds"]) == 3
 
 
