@@ -61,7 +61,8 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("code", "disk", "fits"),
+    ("artifacts", "code", "fits"),
+    ("disk",),
     ("process", "seeds", "errors", "values", "version"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""

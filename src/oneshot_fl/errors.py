@@ -1,4 +1,4 @@
-"""The one error that users are meant to see, and its kind for uploads of which none is left."""
+"""The one error that users are meant to see, its kind for uploads of which none is left, and how others are quoted."""
 
 
 class OneshotError(Exception):
@@ -10,3 +10,17 @@ class OneshotError(Exception):
 
 class NothingLeftError(OneshotError):
     """Every upload was turned away; `oneshot-fl aggregate` ends with exit code 3."""
+
+
+LONGEST_REASON = 160
+"""Characters of somebody else's message that one of ours quotes."""
+
+
+def one_line(error: BaseException) -> str:
+    """What another library's error says, on one line of at most `LONGEST_REASON` characters."""
+    return " ".join(str(error).split())[:LONGEST_REASON]
+
+
+def named_line(error: BaseException) -> str:
+    """The same behind the error's kind, which often says more than its message."""
+    return f"{type(error).__name__}: {one_line(error)}"

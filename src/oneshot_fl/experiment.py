@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.parts.attacks import poisons
 from oneshot_fl.parts.slots import Ensemble, Method, UploadStep
 from oneshot_fl.phases.clients.train import ClientPlan
 from oneshot_fl.phases.distill import Distillation
@@ -74,4 +75,4 @@ class Experiment(Serving):
     @property
     def attack_on_uploads(self) -> Recipe[UploadStep] | None:
         """The attack, unless hostile clients are poisoned by it before they train (`ClientPlan.poison`)."""
-        return None if self.attack is None or getattr(self.attack.target, "poisons", False) else self.attack
+        return None if self.attack is None or poisons(self.attack) else self.attack

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from oneshot_fl.artifacts import DamagedError, read_artifact, read_manifest
 from oneshot_fl.disk import reason, remove, writing
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import DAMAGED, LOCK, DamagedError, read_artifact, read_manifest
+from oneshot_fl.store import DAMAGED, LOCK
 
 KEY = re.compile(r"[0-9a-f]{20}")
 DAY = 24 * 60 * 60

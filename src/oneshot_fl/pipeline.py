@@ -187,9 +187,8 @@ def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) 
     """Test accuracy of every client that is used, of the ensembles, and of the server."""
     rows, own, distilled = plan.evaluation.ensembles, plan.method.ensemble, served.server
     ensembles = tested_ensembles(rows, own, replace(served.given, student=distilled.model), distilled.ensemble)
-    temperature = served.calibration.temperature if served.calibration else 1.0
     models = served.given.uploads.models
-    return evaluate(test, models, distilled.model, ensembles, temperature=temperature, context=context)
+    return evaluate(test, models, distilled.model, ensembles, temperature=served.temperature or 1.0, context=context)
 
 
 def received(clients: list[TrainedClient]) -> Uploads:

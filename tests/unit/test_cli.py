@@ -6,7 +6,8 @@ import pytest
 
 import oneshot_fl
 from oneshot_fl import cli
-from oneshot_fl.store import Artifact, Store
+from oneshot_fl.artifacts import Artifact
+from oneshot_fl.store import Store
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ import os
 
 import pytest
 
+from oneshot_fl.artifacts import write_work
 from oneshot_fl.disk import remove, write_atomically
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import write_work
 
 
 @pytest.mark.parametrize("write", [write_work, lambda path, _: write_atomically(path, "new")])

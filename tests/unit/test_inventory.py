@@ -5,9 +5,10 @@ import pytest
 import torch
 from filelock import FileLock
 
+from oneshot_fl.artifacts import Artifact
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.inventory import Holding, described, holdings, size, sweep
-from oneshot_fl.store import Artifact, Store
+from oneshot_fl.store import Store
 
 
 @pytest.fixture

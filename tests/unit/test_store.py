@@ -11,22 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import (
+from oneshot_fl.artifacts import (
     Artifact,
     DamagedError,
-    Store,
     _checksum,
-    fingerprint,
-    load_model,
-    open_store,
     read_artifact,
-    read_work,
     save_tensors,
     write_work,
 )
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.store import Store, open_store
+from tests.damage import become, flip
 
 
 def _made(value: float = 1.0) -> Artifact:
@@ -56,7 +52,6 @@ def test_inputs_phase_and_context_all_enter_the_key(tmp_path):
         for value in (1, 2)
     }
     assert len(keys) == 8
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 
 def test_a_failed_making_leaves_its_work_folder_and_no_artifact(tmp_path):
@@ -93,23 +88,12 @@ def test_two_threads_that_want_the_same_make_it_once(tmp_path):
     assert made == [1]
 
 
-def _flip(path: Path, bit: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[bit // 8 % len(content)] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
 def _edit(folder: Path, **changes: object) -> None:
     """Change the manifest as somebody would who wants its checksum to fit."""
     manifest = json.loads((folder / "manifest.json").read_text()) | changes
     manifest = {name: value for name, value in manifest.items() if value is not ...}
     manifest["checksum"] = _checksum({name: value for name, value in manifest.items() if name != "checksum"})
     (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def _become(path: Path, make: Callable[[Path], None]) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    make(path)
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -125,18 +109,18 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
             "is null": lambda path: path.write_text("null"),
             "is noise": lambda path: path.write_bytes(bytes(range(128, 256))),
             "is nested deeply": lambda path: path.write_text("[" * 100_000),
-            "is a folder": lambda path: _become(path, Path.mkdir),
-            "is a pipe": lambda path: _become(path, os.mkfifo),
-            "is a link to nowhere": lambda path: _become(path, lambda path: path.symlink_to("nowhere")),
-            "is a link to itself": lambda path: _become(path, lambda path: path.symlink_to(path)),
+            "is a folder": lambda path: become(path, Path.mkdir),
+            "is a pipe": lambda path: become(path, os.mkfifo),
+            "is a link to nowhere": lambda path: become(path, lambda path: path.symlink_to("nowhere")),
+            "is a link to itself": lambda path: become(path, lambda path: path.symlink_to(path)),
         }.items()
     },
     "has no files": lambda folder: [path.unlink() for path in folder.iterdir()],
-    "is a file": lambda folder: _become(folder, Path.touch),
-    "is a link to nowhere": lambda folder: _become(folder, lambda path: path.symlink_to("nowhere")),
-    "is a link to itself": lambda folder: _become(folder, lambda path: path.symlink_to(path)),
-    "is a link to another": lambda folder: _become(folder, lambda path: path.symlink_to(_other(folder))),
-    "is swapped": lambda folder: [_become(folder, lambda path: _other(path).rename(path))],
+    "is a file": lambda folder: become(folder, Path.touch),
+    "is a link to nowhere": lambda folder: become(folder, lambda path: path.symlink_to("nowhere")),
+    "is a link to itself": lambda folder: become(folder, lambda path: path.symlink_to(path)),
+    "is a link to another": lambda folder: become(folder, lambda path: path.symlink_to(_other(folder))),
+    "is swapped": lambda folder: [become(folder, lambda path: _other(path).rename(path))],
     "has another's tensors": lambda folder: shutil.copy(_other(folder) / "tensors.safetensors", folder),
     "has another's manifest": lambda folder: shutil.copy(_other(folder) / "manifest.json", folder),
     "was made from something else": lambda folder: _edit(folder, inputs={"a": 3}),
@@ -177,7 +161,7 @@ def test_no_bit_of_an_artifact_can_flip_unnoticed(tmp_path):
     remade = 0
     for name, content in whole.items():
         for bit in range(0, 8 * len(content), 3):
-            _flip(folder / name, bit)
+            flip(folder / name, bit)
             try:
                 found = read_artifact(folder)
             except DamagedError:
@@ -286,8 +270,8 @@ FULL_FOR_SAFETENSORS = SafetensorError("Error while serializing: I/O error: No s
     [
         ("pathlib.Path.mkdir", FULL),
         ("pathlib.Path.write_bytes", FULL),
-        ("oneshot_fl.store.save_file", FULL_FOR_SAFETENSORS),
-        ("oneshot_fl.store.save_file", FULL),
+        ("oneshot_fl.artifacts.save_file", FULL_FOR_SAFETENSORS),
+        ("oneshot_fl.artifacts.save_file", FULL),
         ("oneshot_fl.disk.os.fsync", FULL),
         ("oneshot_fl.store.os.replace", FULL),
         ("filelock.FileLock.acquire", OSError(errno.ENOLCK, "No locks available")),
@@ -313,57 +297,9 @@ def test_a_store_that_cannot_be_written_is_refused_at_once(tmp_path):
     assert not list((tmp_path / "a" / "b").iterdir())
 
 
-@pytest.mark.parametrize("content", [[1.0, 2.5], {"w": torch.ones(2), "n": None}])
-def test_a_work_file_is_read_as_it_was_written(tmp_path, content):
-    write_work(tmp_path / "rounds.pt", content)
-    found = read_work(tmp_path / "rounds.pt")
-    assert str(found) == str(content)
-    write_work(tmp_path / "rounds.pt", "newer")
-    assert read_work(tmp_path / "rounds.pt") == "newer"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        Path.unlink,
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(path.read_bytes()[:-1]),
-        lambda path: path.write_bytes(path.read_bytes()[32:]),
-        lambda path: _become(path, Path.mkdir),
-        lambda path: _become(path, os.mkfifo),
-        lambda path: _become(path, lambda path: path.symlink_to(path)),
-        lambda path: shutil.copy(path.with_name("other.pt"), path),
-        *(partial(lambda bit, path: _flip(path, bit), bit) for bit in (0, 200, 256, 300, 5000, -1)),
-    ],
-)
-def test_a_work_file_that_is_not_what_was_written_counts_as_absent(tmp_path, damage):
-    for name in ("rounds.pt", "other.pt"):
-        write_work(tmp_path / name, {"w": torch.zeros(100)})
-    damage(tmp_path / "rounds.pt")
-    assert read_work(tmp_path / "rounds.pt") is None
-    assert read_work(tmp_path / "other.pt") is not None
-
-
 def test_the_manifest_tells_what_the_artifact_was_made_from(tmp_path):
     store = Store(tmp_path, {"device": "cpu"})
     key = store.get_or_make("clients", {"epochs": 3}, lambda _: _made()).key
     manifest = json.loads((tmp_path / "clients" / key / "manifest.json").read_text())
     assert manifest["inputs"] == {"epochs": 3}
     assert manifest["context"] == {"device": "cpu"}
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda s: s.pop("bias"), "bias is missing"),
-        (lambda s: s.update(extra=torch.zeros(1)), "extra is unexpected"),
-        (lambda s: s.update(weight=torch.zeros(3, 2)), r"weight is torch.float32 \(3, 2\), expected .* \(2, 3\)"),
-        (lambda s: s.update(weight=torch.zeros(2, 3, dtype=torch.float64)), "float64"),
-        (lambda s: s["bias"].fill_(float("nan")), "tensor bias holds a value that is not finite"),
-    ],
-)
-def test_an_upload_that_does_not_fit_is_refused_by_name(change, says):
-    state = {name: tensor.clone() for name, tensor in nn.Linear(3, 2).state_dict().items()}
-    change(state)
-    with pytest.raises(OneshotError, match=f"client 4.*{says}"):
-        load_model(nn.Linear(3, 2), state, "client 4")

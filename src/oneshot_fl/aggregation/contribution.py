@@ -8,7 +8,7 @@ from torch import Tensor
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.per_architecture import mean_probability
-from oneshot_fl.parts.procedural import dead_leaves, strokes
+from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.seeds import torch_generator
@@ -53,8 +53,7 @@ def _images(distilled: Distilled, spec: DataSpec) -> Tensor:
     """uint8 `[n, C, H, W]`"""
     if distilled.images is not None:
         return distilled.images
-    rng = torch_generator(0, "contributions")
-    return (255 * torch.cat([draw(PROBES // 2, spec, rng) for draw in (dead_leaves, strokes)])).round().to(torch.uint8)
+    return (255 * shapes(PROBES, spec, torch_generator(0, "contributions"))).round().to(torch.uint8)
 
 
 def _changes(P: Tensor) -> list[float]:

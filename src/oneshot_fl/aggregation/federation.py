@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.found import Found
+from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import NothingLeftError, OneshotError
+from oneshot_fl.errors import NothingLeftError, OneshotError, named_line
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Uploads
 from oneshot_fl.recipe import described, digest_of
-from oneshot_fl.store import fingerprint
 
 T = TypeVar("T", bound=Hashable)
 
@@ -103,9 +103,8 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
     try:
         answer = model(torch.zeros(image)) if told.kind == "classifier" else _drawn(model, known[0], spec)
     except Exception as error:  # whatever a model raises over two of its images is its answer
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         raise OneshotError(
-            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({reason})"
+            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({named_line(error)})"
         ) from error
     if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
         shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.aggregation.federation import require_runs
 from oneshot_fl.config.described import architectures, build, load
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
 from oneshot_fl.reporting.versions import versions
@@ -52,7 +52,7 @@ def state_of(path: Path) -> dict[str, Tensor]:
         except pickle.UnpicklingError:  # more than tensors: a whole module, whose code this machine trusts
             found = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:  # unpickling raises whatever the pickled classes raise
-        raise OneshotError(f"{path}: cannot be read as what torch.save writes ({_line(error)})") from error
+        raise OneshotError(f"{path}: cannot be read as what torch.save writes ({named_line(error)})") from error
     found = found.state_dict() if isinstance(found, nn.Module) else found
     found = found.get("state_dict", found) if isinstance(found, Mapping) else found
     if not isinstance(found, Mapping) or not found or not all(isinstance(each, Tensor) for each in found.values()):
@@ -92,7 +92,3 @@ def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> Mode
 def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:
     name = next(name for name in [*expected, *given] if expected.get(name) != given.get(name))
     return f"{name}: expected {expected.get(name, 'none')}, the file has {given.get(name, 'none')}"
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -13,6 +13,7 @@ from oneshot_fl.aggregation.contribution import contributions
 from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
+from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.serving import serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding
@@ -28,7 +29,7 @@ from oneshot_fl.pipeline import arithmetic, assess, serve
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import write_server
-from oneshot_fl.store import fingerprint, open_store
+from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
 
@@ -67,7 +68,12 @@ def aggregate(
         out.mkdir(parents=True, exist_ok=True)
     federation = federation_of(found_in(uploads), allowed=allowed)
     _stop_if(strict, federation.uploads.quarantined)
-    architectures = [each for member in federation.members for each in _of_classifier(member)]
+    architectures = [
+        each
+        for member in federation.members
+        if member.description.kind == "classifier"
+        for each in member.architectures
+    ]
     plan, notes = serving_of(federation.uploads, federation.spec, architectures, overrides)
     tested = None if test is None else _test_set(test, federation, plan)
     loggers = [make(folder=out) for make in plan.loggers]  # type: ignore[call-arg]
@@ -81,10 +87,6 @@ def aggregate(
         _stop_if(strict, served.given.uploads.quarantined)
         accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
     return _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
-
-
-def _of_classifier(member: Any) -> Sequence[Any]:
-    return member.architectures if member.description.kind == "classifier" else ()
 
 
 def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
@@ -105,9 +107,8 @@ def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatch
 
 def _key(federation: Federation, test: ImageBatches | None) -> str:
     """Of the images' space and of the test set, whose accuracies are in the history."""
-    tensors = () if test is None else (test.images, test.labels)
-    digests = [fingerprint(tensor.cpu().flatten().tolist()) for tensor in tensors]
-    return fingerprint([described(federation.spec), list(federation.class_names), digests])
+    tested = None if test is None else tensor_hash((test.images, test.labels))
+    return fingerprint([described(federation.spec), list(federation.class_names), tested])
 
 
 def _written(
@@ -133,7 +134,7 @@ def _written(
         federation.class_names,
         method=plan.method.name,
         accuracy=None if accuracies is None else accuracies.server,
-        temperature=served.calibration.temperature if served.calibration else None,
+        temperature=served.temperature,
     )
     write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))

@@ -15,6 +15,7 @@ from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Serving
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.parts.attacks import poisons
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
@@ -103,7 +104,7 @@ def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
 
 def _poisoned(plans: tuple[ClientPlan, ...], attack: Recipe[Any] | None) -> tuple[ClientPlan, ...]:
     """The last clients train on what an attack on training makes of their samples."""
-    if attack is None or not getattr(attack.target, "poisons", False):
+    if attack is None or not poisons(attack):
         return plans
     first = len(plans) - attack.settings["clients"]
     return tuple(replace(plan, poison=attack) if k >= first else plan for k, plan in enumerate(plans))

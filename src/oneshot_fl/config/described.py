@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.compose import architecture as chosen
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.rules import check_call, target_of
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
@@ -26,7 +27,6 @@ from oneshot_fl.models.model_file import Layout, ModelFile
 from oneshot_fl.models.per_architecture import together
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
-from oneshot_fl.store import load_model
 
 CLASSIFIERS = frozenset(
     {
@@ -164,11 +164,7 @@ def _refused_as_line(make: Callable[[], nn.Module], source: str) -> nn.Module:
     except OneshotError:
         raise
     except Exception as error:  # whatever a builder raises is its answer to these arguments
-        raise OneshotError(f"{source}: its architecture cannot be built ({_line(error)})") from error
+        raise OneshotError(f"{source}: its architecture cannot be built ({named_line(error)})") from error
     if not isinstance(model, nn.Module):
         raise OneshotError(f"{source}: its architecture makes no torch module, but {type(model).__name__}")
     return model
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 
@@ -139,7 +139,7 @@ def check_optimizer(key: str, settings: Any) -> None:
         optimizer = target([parameter], **options)
         optimizer.step(closure=None)
     except Exception as error:  # another package's: whatever it raises is its answer to these settings
-        raise OneshotError(f"{key}: {_last(settings)} does not work with these settings ({_line(error)})") from error
+        raise OneshotError(f"{key}: {_last(settings)} does not work with these settings ({one_line(error)})") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise OneshotError(
             f"{key}._target_={settings['_target_']}: is no torch optimiser, for instance torch.optim.SGD"
@@ -159,10 +159,10 @@ def target_of(key: str, settings: Any) -> Callable[..., Any]:
     try:
         target = _imported(name)
     except (ImportError, AttributeError) as error:
-        raise OneshotError(f"{key}._target_={name}: cannot be imported ({_line(error)})") from error
+        raise OneshotError(f"{key}._target_={name}: cannot be imported ({one_line(error)})") from error
     except (Exception, SystemExit) as error:  # the user's own module: whatever it raises while it is imported
         raise OneshotError(
-            f"{key}._target_={name}: its module cannot be imported ({type(error).__name__}: {_line(error)})"
+            f"{key}._target_={name}: its module cannot be imported ({type(error).__name__}: {one_line(error)})"
         ) from error
     if not callable(target):
         raise OneshotError(f"{key}._target_={name}: is no class or function, but {type(target).__name__}")
@@ -308,7 +308,3 @@ def check_value(key: str, value: Any, hint: Any) -> None:
 
 def _last(settings: Mapping[str, Any]) -> str:
     return str(settings["_target_"]).rpartition(".")[2]
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160]

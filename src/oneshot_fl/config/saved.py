@@ -12,13 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.per_architecture import together
-from oneshot_fl.store import load_model
 
 
 def saved_model(folder: Path) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:

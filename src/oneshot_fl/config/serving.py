@@ -8,7 +8,7 @@ from oneshot_fl.config.checks import check, source_needs
 from oneshot_fl.config.compose import composed
 from oneshot_fl.config.explain import explain
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import architecture as structure
@@ -116,7 +116,7 @@ def _check_student(serving: Serving, spec: DataSpec) -> None:
         with torch.no_grad():
             answer = tuple(student(torch.zeros(2, spec.channels, spec.size, spec.size)).shape)
     except Exception as error:  # whatever a model raises over its images is its answer
-        answer = (" ".join(str(error).split())[:160],)
+        answer = (one_line(error),)
     if answer != (2, spec.classes):
         raise OneshotError(
             f"server_model: built as the first upload, {serving.student.name} does not answer with {spec.classes} "

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import build, plain
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 
 SHAPES = {
     "digits": (1, 8, 10),
@@ -73,10 +73,9 @@ def _try_model(text: str, channels: int, side: int | None, classes: int) -> None
     except Exception as error:  # whatever an architecture raises is its answer to these settings
         if "meta" in str(error):  # it computes with its weights, which there are not here: nothing is known
             return
-        reason = " ".join(str(error).split())[:160]
         raise OneshotError(
-            f"{node['name']}: cannot be built for {channels}x{size}x{size} images and {classes} classes ({reason}); "
-            "change its settings or choose another architecture"
+            f"{node['name']}: cannot be built for {channels}x{size}x{size} images and {classes} classes "
+            f"({one_line(error)}); change its settings or choose another architecture"
         ) from error
     if answer is not None and getattr(answer, "shape", None) != (2, classes):
         raise OneshotError(f"{node['name']}: is no classifier, it does not answer with one number per class")

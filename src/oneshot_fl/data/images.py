@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oneshot_fl.artifacts import Artifact
 from oneshot_fl.code import digest
 from oneshot_fl.data.decode import Decoding, decode
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import Artifact, Store
+from oneshot_fl.store import Store
 
 Files = list[tuple[Path, int]]
 """Image files and their labels."""

@@ -154,10 +154,7 @@ class TwoGenerators(nn.Module):
         temperature: Positive,
     ) -> None:
         super().__init__()
-        counts = server.uploads.label_counts
-        if counts is None:
-            raise ValueError("label counts are declared as a need and have to be there")
-        self.counts = counts.sum(dim=0).double()
+        self.counts = server.uploads.told_label_counts.sum(dim=0).double()
         self.first, self.second = (_conditional(generator, server.spec) for _ in range(2))
         self.optimizer, self.batch_size, self.steps = optimizer, batch_size, steps
         self.likeness, self.overlap, self.temperature = likeness, overlap, temperature

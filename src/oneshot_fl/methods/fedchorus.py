@@ -128,9 +128,9 @@ class SelfGated(Fixed):
 
     def __init__(self, server: Server, *, doubt: NotNegative) -> None:
         super().__init__(server)
-        if server.student is None or server.uploads.label_counts is None:
-            raise ValueError("the global model and label counts are declared as needs and have to be there")
-        counts = server.uploads.label_counts
+        if server.student is None:
+            raise ValueError("the global model is declared as a need and has to be there")
+        counts = server.uploads.told_label_counts
         self.student, self.doubt = server.student, doubt
         self.register_buffer("shares", counts / counts.sum(dim=0).clamp_min(1))
 

@@ -20,11 +20,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
+from oneshot_fl.artifacts import save_tensors
 from oneshot_fl.disk import reason
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription, described_by
-from oneshot_fl.store import save_tensors
 
 LARGEST = 2 * 10**9
 """Bytes of a file that is read."""
@@ -70,7 +70,7 @@ class ModelFile:
         try:
             return load(self.content)
         except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-            raise OneshotError(f"{self.source}: is no sound safetensors file ({_line(error)})") from error
+            raise OneshotError(f"{self.source}: is no sound safetensors file ({one_line(error)})") from error
 
 
 def write_model(path: Path, tensors: Mapping[str, Tensor], description: ModelDescription) -> str:
@@ -167,7 +167,3 @@ def _check_filled(places: list[tuple[int, int]], size: int, source: str) -> None
     borders = [(0, 0), *sorted(places), (size, size)]
     if any(before[1] != after[0] for before, after in pairwise(borders)):
         raise OneshotError(f"{source}: its tensors do not fill the file: it is cut off, or something else is in it")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

@@ -7,7 +7,7 @@ it trains; whoever sees `poisons` hands it to those clients.
 from abc import abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import norm_layers
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
+from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
 from oneshot_fl.values import CountOrZero, Finite, Positive, Seed, Share
 
@@ -146,6 +147,11 @@ class Poison(Protocol):
 
     def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """A hostile client's images uint8 `[n, C, H, W]` and labels `[n]` -> those that it trains on."""
+
+
+def poisons(attack: Recipe[Any]) -> bool:
+    """Whether an attack is one on training."""
+    return bool(getattr(attack.target, "poisons", False))
 
 
 @dataclass(frozen=True)

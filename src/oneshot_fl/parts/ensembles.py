@@ -84,9 +84,7 @@ class LabelShareWeighted(Fixed):
 
     def __init__(self, server: Server, *, bn: Literal["eval", "batch"]) -> None:
         super().__init__(server)
-        counts = server.uploads.label_counts
-        if counts is None:
-            raise ValueError("label counts are declared as a need and have to be there")
+        counts = server.uploads.told_label_counts
         counts = torch.where(counts.sum(dim=0) > 0, counts, 1).float()
         self.register_buffer("shares", counts / counts.sum(dim=0))
         self.bn = bn

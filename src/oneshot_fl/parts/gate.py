@@ -6,7 +6,6 @@ are the running statistics: whatever a network was trained on, its layers' means
 training has left, and weights that were changed afterwards no longer fit them.
 """
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from statistics import median
@@ -14,10 +13,11 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import tensor_hash
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.parts.ensembles import entropy
-from oneshot_fl.parts.procedural import dead_leaves, strokes
+from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Quarantined, Uploads
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
@@ -87,7 +87,7 @@ class Gate:
         """What can be seen without asking a model anything."""
         reasons, seen = {}, dict[str, str]()
         for name, upload in uploads.named().items():
-            content = _content(upload.model)
+            content = tensor_hash(upload.model.state_dict().values())
             if wrong := wrong_tensor(upload.model, self.largest_weight):
                 reasons[name] = wrong
             elif content in seen:
@@ -116,8 +116,7 @@ class Gate:
 
     def _probes(self) -> Tensor:
         rng = torch_generator(self.seed, "gate")
-        half = max(1, self.images // 2)
-        return self.spec.normalise(torch.cat([draw(half, self.spec, rng) for draw in (dead_leaves, strokes)]))
+        return self.spec.normalise(shapes(max(2, self.images), self.spec, rng))
 
     def _of_answers(self, probed: dict[str, Probed]) -> dict[str, str]:
         reasons = {name: reason for name, found in probed.items() if (reason := self._wrong(found))}
@@ -186,11 +185,3 @@ def _distance(layer: LayerStatistics) -> float:
 
 def _misfit(found: float, limit: str) -> str:
     return f"its running statistics are not those of its weights: {found:.3g} variances apart, more than {limit}"
-
-
-def _content(model: nn.Module) -> str:
-    """A hash over all tensors."""
-    digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

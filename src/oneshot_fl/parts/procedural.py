@@ -65,6 +65,11 @@ def strokes(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
     return paper + (colour - paper) * ink
 
 
+def shapes(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
+    """Dead leaves and strokes, half of each: pixels in [0, 1], `[2 * (n // 2), C, H, W]`."""
+    return torch.cat([draw(count // 2, spec, rng) for draw in (dead_leaves, strokes)])
+
+
 def mixtures(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
     """Convex combinations of any two of the images, in shares drawn uniformly, `[count, C, H, W]`."""
     one, other = torch.randint(len(images), (2, count), generator=rng).to(images.device)

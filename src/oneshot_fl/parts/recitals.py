@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.procedural import dead_leaves, strokes
+from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
 
@@ -49,6 +49,6 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     What it never saw is left out there, because nothing ever spoke for that class. How near this comes is in
     docs/results/fedchorus.md.
     """
-    images = spec.normalise(torch.cat([draw(SHOWN // 2, spec, rng) for draw in (dead_leaves, strokes)]))
+    images = spec.normalise(shapes(SHOWN, spec, rng))
     device = next(model.parameters()).device
     return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.cvae import CVAE
-from oneshot_fl.store import fingerprint
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,13 @@ class Uploads:
         """Of each client with a classifier, `[m, c]`; None unless all uploaded theirs."""
         counts = [upload.label_counts for upload in self.classifiers if upload.label_counts is not None]
         return torch.stack(counts) if counts and len(counts) == len(self.classifiers) else None
+
+    @property
+    def told_label_counts(self) -> Tensor:
+        """The same for a part that declares them as a need."""
+        if self.label_counts is None:
+            raise ValueError("label counts are declared as a need and have to be there")
+        return self.label_counts
 
     @property
     def key(self) -> str:

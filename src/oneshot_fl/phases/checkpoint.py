@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.store import read_work, write_work
 
 
 class RoundCheckpoint(Callback):

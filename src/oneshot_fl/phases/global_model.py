@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import Artifact, fingerprint, load_model
 from oneshot_fl.data.batches import ImageBatches, Unlabelled
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.architecture import Architecture
@@ -21,7 +22,6 @@ from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
 from oneshot_fl.recipe import described, digest_of
 from oneshot_fl.seeds import seeded
-from oneshot_fl.store import Artifact, fingerprint, load_model
 from oneshot_fl.values import Seed
 
 

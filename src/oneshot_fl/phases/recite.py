@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import Artifact, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
@@ -27,7 +28,6 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.store import Artifact, read_work, write_work
 from oneshot_fl.tracking.progress import Task
 from oneshot_fl.values import BatchSize, Count, Images, Seed
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
+from oneshot_fl.artifacts import Artifact, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedhydra import guidance_capability
@@ -29,7 +30,6 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.store import Artifact, read_work, write_work
 from oneshot_fl.tracking.progress import Task
 from oneshot_fl.values import BatchSize, Count, Positive, Seed
 

@@ -25,6 +25,11 @@ class Served:
     calibration: Calibration | None
     """None where the method makes no images that could teach how sure to be."""
 
+    @property
+    def temperature(self) -> float | None:
+        """What the server's logits are divided by before they are probabilities; None where nothing taught it."""
+        return self.calibration.temperature if self.calibration else None
+
 
 @dataclass(frozen=True)
 class RunResult(Served):

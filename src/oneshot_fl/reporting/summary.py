@@ -68,10 +68,7 @@ def summarise(
         "server": {
             **_server_accuracies(result),
             **_by_class(evaluated.server, data.data.class_names),
-            "calibration": {**vars(result.calibration), "ece": evaluated.calibrated_ece}
-            if result.calibration
-            else None,
-            "abstention": [vars(row) for row in evaluated.abstention],
+            **_sureness(result),
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
@@ -214,7 +211,7 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
         result.data.class_names,
         method=experiment.method.name,
         accuracy=result.evaluated.accuracies.server,
-        temperature=result.calibration.temperature if result.calibration else None,
+        temperature=result.temperature,
     )
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 

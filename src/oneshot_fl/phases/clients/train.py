@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import Artifact, fingerprint, load_model
 from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
@@ -24,7 +25,6 @@ from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import seeded, torch_generator
-from oneshot_fl.store import Artifact, fingerprint, load_model
 
 
 class Kind(Protocol):

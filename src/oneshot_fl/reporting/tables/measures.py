@@ -14,6 +14,8 @@ METRICS = {
     "ece": "Expected calibration error in percent (0 is best)",
 }
 """What each is, in a table's note."""
+ENSEMBLE_ROWS = {"accuracy": "rows", "balanced_accuracy": "balanced"}
+"""Where a summary holds it for every ensemble, which nobody asked for the others."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,11 @@ def measure_of(metric: str, *, which: str) -> Measure:
     """
     if metric != "accuracy" and which != "last":
         raise OneshotError(f"--metric {metric}: is taken after the last round only; leave out --which {which}")
-    key, row = {"accuracy": (f"accuracy_{which}", "rows"), "balanced_accuracy": (metric, "balanced")}.get(
-        metric, (metric, "")
-    )
+    key = f"accuracy_{which}" if metric == "accuracy" else metric
     return Measure(
         header=f"server, {which} round",
         note=METRICS[metric],
         server=lambda summary: summary["server"].get(key),
-        ensembles=lambda summary: summary["ensemble"].get(row) or {},
+        ensembles=lambda summary: summary["ensemble"].get(ENSEMBLE_ROWS.get(metric)) or {},
         clients=lambda summary: [own for client in summary["clients"] if (own := client.get(metric)) is not None],
     )
