@@ -8,7 +8,8 @@ from oneshot_fl.phases.clients.samples import own_samples
 
 def _data():
     images, labels = torch.arange(4 * 64).view(4, 1, 8, 8).to(torch.uint8), torch.tensor([0, 1, 2, 1])
-    return make_dataset(name="four", train=(images, labels), test=(images, labels), class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
+    names, pair = ("a", "b", "c"), (images, labels)
+    return make_dataset(name="four", train=pair, test=pair, class_names=names, mean=[0.5], std=[0.5])
 
 
 def test_a_client_owns_the_samples_of_its_index():
