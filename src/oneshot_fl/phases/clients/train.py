@@ -115,6 +115,7 @@ def train_clients(
     context: Context,
     start: InitialModel | None = None,
     label_counts: bool = False,
+    first: int = 0,
     task: str = "local training",
 ) -> list[TrainedClient]:
     """Train the m clients one after the other; those that are in the store are only loaded.
@@ -123,6 +124,7 @@ def train_clients(
         indices: each client's samples in the training set.
         start: the server's model, of the clients' architecture; None for random weights.
         label_counts: whether clients with a classifier also upload how many samples of every class they have.
+        first: number of the first of them, on which their random draws depend; the others follow.
         task: what the progress is called.
 
     Raises:
@@ -132,7 +134,7 @@ def train_clients(
     progress = context.progress.task(task, sum(epochs), "client epochs")
     trained = []
     for k, plan in enumerate(plans):
-        client = _LocalClient(k, plan, indices[k], start, label_counts)
+        client = _LocalClient(first + k, plan, indices[k], start, label_counts)
         advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
         trained.append(client.train(data, advance, context))
         if trained[-1].from_store:
