@@ -61,7 +61,7 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("artifacts", "code", "fits"),
+    ("artifacts", "code", "fits", "locks"),
     ("disk",),
     ("process", "seeds", "errors", "values", "version"),
 )
