@@ -64,7 +64,7 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("artifacts", "code", "fits"),
+    ("artifacts", "code", "fits", "locks"),
     ("disk",),
     ("devices",),
     ("process", "seeds", "errors", "values", "version"),

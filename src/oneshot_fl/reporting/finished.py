@@ -22,7 +22,7 @@ from oneshot_fl.reporting.record import TRACE
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
-ANYWHERE = ("hydra", "store", "study")
+ANYWHERE = ("hydra", "store", "study", "workers")
 """Keys that do not change what a run's folder holds."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""

@@ -64,7 +64,7 @@ def test_what_slurm_does_not_know_is_one_line(queue, tmp_path):
 
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OneshotError, match="hydra/launcher=slurm: .*srun"):
+    with pytest.raises(OneshotError, match=r"hydra/launcher=slurm: .*srun"):
         Slurm(jobs_per_gpu=1, folder=str(tmp_path))
 
 
