@@ -50,8 +50,7 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     from oneshot_fl.job import job
 
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    bind, known = from_overrides(*overrides)
-    return Result(job(bind, known, place), place)
+    return Result(job(*from_overrides(*overrides), place), place)
 
 
 def aggregate(
