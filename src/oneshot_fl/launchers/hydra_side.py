@@ -73,7 +73,8 @@ class Launch:
     ) -> None:
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
-            context.config_loader = Composer(context.config_loader)  # also for the sweeper's own check of all jobs
+            composer: Any = Composer(context.config_loader)
+            context.config_loader = composer  # also for the sweeper's own check of all jobs
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.before: dict[int, Outcome] = {}
         """Jobs that need not run."""
