@@ -1,6 +1,6 @@
 """What a configuration becomes at the door: one typed, frozen object that everything downstairs works on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.tracking.loggers import Logger
 from oneshot_fl.values import BatchSize, Count
 
 
@@ -48,7 +47,8 @@ class Serving:
     evaluation: Evaluation
     store: Path
     trainer: TrainerSettings
-    loggers: tuple[Callable[[Path], Logger], ...]
+    loggers: tuple[Recipe[Any], ...]
+    """Lightning's loggers; `save_dir`, and what only Weights & Biases asks for, are told when the run begins."""
     record: Mapping[str, Any]
     """What the run is, for reports and comparisons: built-in types (`config.record`)."""
     config: Mapping[str, Any]

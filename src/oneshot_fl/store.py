@@ -10,10 +10,9 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from filelock import FileLock, Timeout
 from oneshot_fl.artifacts import Artifact, DamagedError, check_finite, fingerprint, read_artifact, write_artifact
 from oneshot_fl.disk import remove, sync, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Meter, total
 
 DAMAGED, LOCK, NEW, WORK = ".damaged", ".lock", ".new", ".work"
 """What lies beside artifacts: set aside, for one process at a time, half written, and half made."""
@@ -102,15 +102,15 @@ class Store:
             if not work.is_dir():
                 remove(work)
                 work.mkdir()
-        begun = time.perf_counter()
+        meter = Meter()
         artifact = make(work)
-        seconds = artifact.seconds + time.perf_counter() - begun
+        cost = asdict(total([artifact.cost, meter.spent()]))
         check_finite(artifact.tensors, final.parent.name)
         try:
             with self._writing():
                 remove(fresh)
                 fresh.mkdir()
-                write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "seconds": seconds}, artifact)
+                write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "cost": cost}, artifact)
                 os.replace(fresh, final)
                 sync(final.parent)
         finally:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
-from oneshot_fl.config.compose import architecture, build, composed, plain, recipe
+from oneshot_fl.config.compose import architecture, composed, plain, recipe
 from oneshot_fl.config.record import record
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
@@ -30,7 +29,6 @@ from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.tracking.loggers import Logger
 
 KINDS: dict[KindName, Kind] = {"classifier": Classifier(), "cvae": Autoencoder()}
 
@@ -75,7 +73,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         evaluation=_evaluation(cfg),
         store=Path(cfg.store).expanduser().absolute(),
         trainer=trainer,
-        loggers=_loggers(cfg, config),
+        loggers=tuple(_named(cfg.logger).values()),
         record=record(cfg, config),
         config=config,
     )
@@ -229,12 +227,6 @@ def _reference(cfg: DictConfig, node: DictConfig, *others: str) -> dict[str, Any
     own = {key: value for key, value in settings.items() if key not in ("model", *others)}
     known = {key: settings[key] for key in others}
     return {"architecture": _architecture(chosen), "training": _with_optimizer(Training, own), **known}
-
-
-def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path], Logger], ...]:
-    """The loggers of a run; W&B gets the whole configuration too."""
-    extras: dict[str, dict[str, Any]] = {"wandb": {"config": config}}
-    return tuple(partial(build, node, **extras.get(str(name), {})) for name, node in cfg.logger.items())
 
 
 WITHOUT_ASKING = frozenset(

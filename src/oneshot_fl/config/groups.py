@@ -184,7 +184,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, first=1, given={"config"})
+        check_call(f"logger.{name}", node, given={"save_dir"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
     check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)

@@ -1,6 +1,6 @@
 """Resume after a kill: the state of a distillation after its last finished round."""
 
-import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from oneshot_fl.artifacts import read_work, write_work
+from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
+from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
 
 
@@ -21,10 +23,11 @@ class RoundCheckpoint(Callback):
 
     def __init__(self, folder: Path) -> None:
         self.file, self.folder = folder / "rounds.pt", folder
-        self.begun = time.perf_counter()
+        self.meter = Meter()
         self.written = 0
         self.entries: list[dict[str, torch.Tensor]] = []
         self.saved = self._read()
+        self.passes = Passes(self.cost_before.macs or 0)
 
     def _read(self) -> dict[str, Any] | None:
         saved: dict[str, Any] | None = read_work(self.file)
@@ -40,9 +43,14 @@ class RoundCheckpoint(Callback):
         return len(self.saved["history"]) if self.saved else 0
 
     @property
-    def seconds_before(self) -> float:
-        """Seconds that the finished rounds took in earlier processes."""
-        return self.saved["seconds"] if self.saved else 0.0
+    def cost_before(self) -> Cost:
+        """What the finished rounds cost in earlier processes."""
+        return cost_of(self.saved["cost"]) if self.saved else NOTHING
+
+    @property
+    def counted(self) -> Cost:
+        """That with the passes through models that were counted in this process; the store measures the rest."""
+        return replace(self.cost_before, macs=self.passes.macs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
@@ -85,7 +93,7 @@ class RoundCheckpoint(Callback):
                 "global_rng": _global_rng(),
                 "history": module.history,
                 "pool": pool,
-                "seconds": self.seconds_before + time.perf_counter() - self.begun,
+                "cost": asdict(total([self.counted, self.meter.spent()])),
             },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)

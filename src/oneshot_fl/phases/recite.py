@@ -14,10 +14,12 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from oneshot_fl.artifacts import Artifact, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.parts.recitals import shown_label_shares
@@ -59,10 +61,10 @@ class Recitation:
 
 @dataclass(frozen=True)
 class Recitals:
-    """Every client's recital, and the seconds that they took when they were made."""
+    """Every client's recital, and what they cost when they were made."""
 
     of_clients: tuple[Recital, ...]
-    seconds: float
+    spent: Spent
 
 
 class ReciteModule(LightningModule):
@@ -123,7 +125,7 @@ class ReciteModule(LightningModule):
 def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: Context) -> Recitals:
     """Invert every client with a classifier; one artifact per client, resumable after every batch."""
     task = context.progress.task("recitals", len(uploads.classifiers) * settings.images, "images")
-    made, seconds = [], 0.0
+    found: list[Artifact] = []
     for k, upload in enumerate(uploads.classifiers):
         inputs = {
             "client": upload.key,
@@ -135,18 +137,20 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
 
         def make(work: Path, k: int = k, upload: ClassifierUpload = upload) -> Artifact:
             y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-            images = _all_batches(partial(_invert, upload.model, spec, settings, context, k), y, settings, work, task)
-            return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {})
+            passes = Passes()
+            invert = partial(_invert, upload.model, spec, settings, context, passes, k)
+            images = _all_batches(invert, y, settings, work, task)
+            kept = {"images": images[: settings.images], "labels": y[: settings.images]}
+            return Artifact(kept, {}, cost=Cost(macs=passes.macs))
 
         keyed = {**inputs, "code": digest_of(__name__, inputs)}
-        artifact = context.store.get_or_make("recite", keyed, make, waiting=context.progress.note)
-        made.append(Recital(artifact.tensors["images"], artifact.tensors["labels"], artifact.key))
-        seconds += artifact.seconds
-        if artifact.from_store:
+        found.append(context.store.get_or_make("recite", keyed, make, waiting=context.progress.note))
+        if found[-1].from_store:
             task.from_store(settings.images)
         task.reach((k + 1) * settings.images)
     task.finish()
-    return Recitals(tuple(made), seconds)
+    made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in found)
+    return Recitals(made, Spent.on(found))
 
 
 def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
@@ -180,7 +184,14 @@ def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task:
 
 
 def _invert(
-    client: nn.Module, spec: DataSpec, settings: Recitation, context: Context, k: int, y: Tensor, number: int
+    client: nn.Module,
+    spec: DataSpec,
+    settings: Recitation,
+    context: Context,
+    passes: Passes,
+    k: int,
+    y: Tensor,
+    number: int,
 ) -> Tensor:
     """One batch as bytes; its random draws depend on the client and the batch only."""
     rng = torch_generator(settings.seed, "recital", k, number)
@@ -195,7 +206,7 @@ def _invert(
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
-    with trainer_of(module, context.trainer) as trainer:
+    with trainer_of(module, context.trainer) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):

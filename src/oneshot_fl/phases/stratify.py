@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from oneshot_fl.artifacts import Artifact, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.methods.fedhydra import guidance_capability
+from oneshot_fl.models.cost import PASSED, TRAINED, of_one
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.precision import at_least_float32
@@ -128,7 +130,7 @@ class Guidance:
 
     U: Tensor
     keys: list[str]
-    seconds: float
+    spent: Spent
 
 
 def stratify(
@@ -159,7 +161,8 @@ def stratify(
 
         def measure(work: Path, upload: ClassifierUpload = upload) -> Artifact:
             run = partial(_measure, upload.model, start, settings, context)
-            return Artifact({"u": _all_classes(run, classes, at_once, work, task)}, {})
+            u = _all_classes(run, classes, at_once, work, task)
+            return Artifact({"u": u}, {}, cost=Cost(macs=classes * _macs_of_class(upload.model, start, settings)))
 
         keyed = {**inputs, "code": digest_of(__name__, inputs)}
         columns.append(context.store.get_or_make("stratify", keyed, measure, waiting=context.progress.note))
@@ -168,7 +171,22 @@ def stratify(
         task.reach((k + 1) * classes)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
-    return Guidance(U, [column.key for column in columns], sum(column.seconds for column in columns))
+    return Guidance(U, [column.key for column in columns], Spent.on(columns))
+
+
+def _macs_of_class(
+    client: nn.Module, start: Callable[[], tuple[ConvGenerator, Tensor]], settings: Stratification
+) -> int:
+    """Of all steps of one client and class: the generator is trained on what the frozen client answers."""
+    generator, z = start()
+    with torch.no_grad():
+        image = generator(z[:2].to(_place(generator)))
+    each = TRAINED * of_one(generator, z.to(_place(generator))) + PASSED * of_one(client, image.to(_place(client)))
+    return settings.steps * settings.batch_size * each
+
+
+def _place(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> int:

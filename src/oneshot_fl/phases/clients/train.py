@@ -14,8 +14,9 @@ from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.cost import multiply_accumulates
+from oneshot_fl.models.cost import Passes, multiply_accumulates
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.classifier import Batch, ClientModule
@@ -98,7 +99,7 @@ class TrainedClient:
     name: str
     """Of its architecture."""
     samples: int
-    seconds: float
+    cost: Cost
     macs: int
     """Multiply-accumulates of one image's pass through what it trains."""
     from_store: bool = False
@@ -184,7 +185,7 @@ class _LocalClient:
             kind.name,
             self.plan.architecture.name,
             len(self.index),
-            artifact.seconds,
+            artifact.cost,
             macs,
             artifact.from_store,
             artifact.facts.get("epsilon"),
@@ -205,12 +206,13 @@ class _LocalClient:
 
     def _fit(self, data: Dataset, advance: EpochEnd, context: Context) -> Artifact:
         training = self.plan.training
-        module = self._module(data)
+        module, passes = self._module(data), Passes()
         watch = EpochEnd(lambda module: self._require_finite(module.epoch_losses[-1], len(module.epoch_losses)))
         if training.epochs > 0:
             with (
                 trainer_of(module, context.trainer, epochs=training.epochs, callbacks=[watch, advance]) as trainer,
                 seeded(training.seed, "client training", *self.draws),
+                passes.watched([module.model]),
             ):
                 trainer.fit(module, train_dataloaders=range(1))
         self._probe(module.model, data)
@@ -219,7 +221,7 @@ class _LocalClient:
             **module.facts(),
             **self.plan.kind.facts(self._labels(data), data.spec.classes),
         }
-        return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts)
+        return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts, cost=Cost(macs=passes.macs))
 
     def _labels(self, data: Dataset) -> Tensor:
         return data.train_labels[self.index.to(data.train_labels.device)]
