@@ -64,7 +64,7 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("artifacts", "code", "fits"),
+    ("artifacts", "code", "fits", "locks"),
     ("disk", "ledger"),
     ("process", "seeds", "errors", "values", "version", "energy"),
 )

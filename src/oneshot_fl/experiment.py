@@ -46,6 +46,8 @@ class Serving:
     distillation: Distillation
     evaluation: Evaluation
     store: Path
+    workers: Count
+    """Processes that train clients, or work on their uploads, side by side."""
     trainer: TrainerSettings
     loggers: tuple[Recipe[Any], ...]
     """Lightning's loggers; `save_dir`, and what only Weights & Biases asks for, are told when the run begins."""

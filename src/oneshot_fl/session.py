@@ -27,7 +27,7 @@ def session(plan: Serving, folder: Path, console: Console) -> Iterator[Context]:
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder)
     with RunLog([]) as log, Progress(console) as progress:
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
-        yield Context(store, plan.trainer, progress, log)
+        yield Context(store, plan.trainer, progress, log, plan.workers)
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:

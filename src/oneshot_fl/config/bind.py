@@ -72,6 +72,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         distillation=_distillation(cfg.distill),
         evaluation=_evaluation(cfg),
         store=Path(cfg.store).expanduser().absolute(),
+        workers=cfg.workers,
         trainer=trainer,
         loggers=tuple(_named(cfg.logger).values()),
         record=record(cfg, config),

@@ -14,7 +14,7 @@ SCHEMA = 1
 TRACE = "run.json"
 """The file in a run's folder that holds its record and how it stands."""
 NOT_COMPARED = (
-    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
+    *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
     *("data.cache", "data.download", "distill.images", "evaluate"),
 )

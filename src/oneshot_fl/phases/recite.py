@@ -27,9 +27,11 @@ from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import minimise, trainer_of
+from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
 from oneshot_fl.values import BatchSize, Count, Images, Seed
 
@@ -124,8 +126,9 @@ class ReciteModule(LightningModule):
 
 def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: Context) -> Recitals:
     """Invert every client with a classifier; one artifact per client, resumable after every batch."""
-    task = context.progress.task("recitals", len(uploads.classifiers) * settings.images, "images")
-    found: list[Artifact] = []
+    m = len(uploads.classifiers)
+    task = context.progress.task("recitals", m * settings.images, "images")
+    wanted = []
     for k, upload in enumerate(uploads.classifiers):
         inputs = {
             "client": upload.key,
@@ -134,23 +137,30 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
             "spec": described(spec),
             "settings": described(settings),
         }
-
-        def make(work: Path, k: int = k, upload: ClassifierUpload = upload) -> Artifact:
-            y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-            passes = Passes()
-            invert = partial(_invert, upload.model, spec, settings, context, passes, k)
-            images = _all_batches(invert, y, settings, work, task)
-            kept = {"images": images[: settings.images], "labels": y[: settings.images]}
-            return Artifact(kept, {}, cost=Cost(macs=passes.macs))
-
-        keyed = {**inputs, "code": digest_of(__name__, inputs)}
-        found.append(context.store.get_or_make("recite", keyed, make, waiting=context.progress.note))
-        if found[-1].from_store:
-            task.from_store(settings.images)
-        task.reach((k + 1) * settings.images)
+        make = partial(_recital, upload, spec, settings, context.trainer, task, k)
+        wanted.append(Wanted("recite", {**inputs, "code": digest_of(__name__, inputs)}, make))
+    artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
-    made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in found)
-    return Recitals(made, Spent.on(found))
+    made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in artifacts)
+    return Recitals(made, Spent.on(artifacts))
+
+
+def _recital(
+    upload: ClassifierUpload,
+    spec: DataSpec,
+    settings: Recitation,
+    trainer: TrainerSettings,
+    task: Task,
+    k: int,
+    work: Path,
+) -> Artifact:
+    """One client's."""
+    y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
+    passes = Passes()
+    invert = partial(_invert, upload.model, spec, settings, trainer, passes, k)
+    images = _all_batches(invert, y, settings, work, task)
+    kept = {"images": images[: settings.images], "labels": y[: settings.images]}
+    return Artifact(kept, {}, cost=Cost(macs=passes.macs))
 
 
 def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
@@ -187,7 +197,7 @@ def _invert(
     client: nn.Module,
     spec: DataSpec,
     settings: Recitation,
-    context: Context,
+    trainer_settings: TrainerSettings,
     passes: Passes,
     k: int,
     y: Tensor,
@@ -206,7 +216,7 @@ def _invert(
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
-    with trainer_of(module, context.trainer) as trainer, passes.watched(module.children()):
+    with trainer_of(module, trainer_settings) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):

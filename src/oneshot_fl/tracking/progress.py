@@ -1,6 +1,7 @@
 """Progress of the phases: bars on a terminal, one line per finished phase elsewhere."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -39,6 +40,9 @@ class Task:
         if not self._bars.console.is_terminal:
             self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip())
 
+    def __reduce__(self) -> tuple[Callable[[str, int, str], "Task"], tuple[str, int, str]]:
+        return _silent, (self._name, self._total, self._unit)  # in another process nobody would see it
+
     def _report(self) -> str:
         """What was done in what time, and what was found in the store, which takes no time worth telling."""
         if self._total and self._stored == self._total:
@@ -47,6 +51,10 @@ class Task:
         if not self._stored:
             return f"{self._total} {self._unit} {seconds}"
         return f"{self._total - self._stored} of {self._total} {self._unit} {seconds}, the rest from store"
+
+
+def _silent(name: str, total: int, unit: str) -> Task:
+    return Progress(Console(quiet=True)).task(name, total, unit)
 
 
 class Progress:
