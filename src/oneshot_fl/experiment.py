@@ -17,6 +17,7 @@ from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.phases.validate import Images
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import BatchSize, Count
 
@@ -31,6 +32,8 @@ class Evaluation:
     """What synthetic images are measured by; None: they are not."""
     privacy: Audit | None
     """How privacy is measured; None: it is not."""
+    validation: Images | None
+    """What images the student is validated by; None: it is not."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from oneshot_fl.phases.privacy import Privacy, measure_privacy
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.phases.validate import Validation, validate
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.cost import ledger_of_run
@@ -57,6 +58,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         last = results[-1]
         measuring = Meter()
         measured: dict[str, Any] = {
+            "validation": _validation(experiment, last, given, context),
             "fidelity": _fidelity(experiment, given.data, last.server, context),
             "privacy": _privacy(experiment, given, last, context),
             "backdoor": _backdoor(experiment, given.data, last.server, context),
@@ -239,6 +241,26 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
         context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")
+
+
+def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
+    """How well the student learned of its ensemble, where that was asked for."""
+    of, uploads = experiment.evaluation.validation, result.given.uploads
+    images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
+    if of is None or images is None or not uploads.models:
+        return None
+    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
+    known = tested_ensembles(rows, own, replace(result.given, student=result.server.model), result.server.ensemble)
+    return validate(
+        images,
+        result.server.model,
+        uploads.models,
+        known[own.name if own else "uniform"],
+        of=of,
+        spec=given.data.spec,
+        batch_size=experiment.evaluation.batch_size,
+        device=device_of(context.trainer),
+    )
 
 
 def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:

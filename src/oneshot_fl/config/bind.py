@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
 from oneshot_fl.config.compose import architecture, composed, plain, recipe
 from oneshot_fl.config.record import record
@@ -193,13 +194,29 @@ def _warm_up(node: DictConfig | None) -> WarmUpRecipe | None:
 
 
 def _distillation(node: DictConfig) -> Distillation:
-    own = ("rounds", "batch_size", "bank", "clients_at_once", "images", "seed")
+    own = ("rounds", "batch_size", "bank", "clients_at_once", "images", "seed", "held_out")
     return Distillation(**{key: value for key, value in plain(node).items() if key in own})
 
 
 def _evaluation(cfg: DictConfig) -> Evaluation:
     node = cfg.evaluate
-    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg), _audit(cfg))
+    _check_validation(cfg)
+    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg), _audit(cfg), node.validation)
+
+
+def _check_validation(cfg: DictConfig) -> None:
+    """There are images that the student is not trained on."""
+    of, held_out = cfg.evaluate.validation, cfg.distill.held_out
+    if of == "synthetic" and (cfg.method.source is None or not held_out):
+        raise OneshotError(
+            f"evaluate.validation=synthetic: no synthetic image is held out (method={cfg.method.name}, distill.held_out="
+            f"{held_out}); set distill.held_out=0.1 with a method that makes images, or evaluate.validation=proxy"
+        )
+    if of == "proxy" and "proxy" in source_needs(cfg):
+        raise OneshotError(
+            f"evaluate.validation=proxy: method={cfg.method.name} trains on the proxy images; set "
+            "evaluate.validation=synthetic and distill.held_out=0.1, which holds out part of them"
+        )
 
 
 def _fidelity(cfg: DictConfig) -> FidelityReference | None:

@@ -72,6 +72,7 @@ def tables() -> dict[str, dict[str, Any]]:
     from oneshot_fl.phases.recite import Recitation
     from oneshot_fl.phases.stratify import Stratification
     from oneshot_fl.phases.trainer import TrainerSettings
+    from oneshot_fl.phases.validate import Images
 
     epochs = dict.fromkeys(("local_epochs", "local_epochs_multi_round", "local_epochs_cvae", "rounds"), CountOrZero)
     return {
@@ -97,6 +98,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "ensembles": Mapping[str, Any],
             "batch_size": BatchSize,
             "fidelity": Fidelity | None,
+            "validation": Images | None,
             "privacy": Privacy | None,
         },
         "evaluate.fidelity": {

@@ -11,6 +11,7 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.phases.distill import HeldOut
 
 
 class RoundCheckpoint(Callback):
@@ -70,6 +71,7 @@ class RoundCheckpoint(Callback):
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
         entries = ({name: tensor.to(module.device) for name, tensor in entry.items()} for entry in self.entries)
+        module.held = self.saved["held"] and HeldOut(*(tensor.to(module.device) for tensor in self.saved["held"]))
         self.written = self.saved["pool"][-1]
         module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
         _set_global_rng(self.saved["global_rng"])
@@ -92,6 +94,7 @@ class RoundCheckpoint(Callback):
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),
                 "history": module.history,
+                "held": module.held and list(module.held),
                 "pool": pool,
                 "cost": asdict(total([self.counted, self.meter.spent()])),
             },

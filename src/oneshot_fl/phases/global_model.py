@@ -39,6 +39,8 @@ class Distilled:
     images: Tensor | None
     """Some of the newest images, uint8 `[n, C, H, W]`, evenly over the classes, sorted by label; None: no loop."""
     labels: Tensor | None
+    held: Tensor | None
+    """Images that the student was not trained on, uint8 `[n, C, H, W]`; None: there are none."""
     key: str
     spent: Spent
 
@@ -100,7 +102,8 @@ def distill(
     report = _RoundReport(context, settings.rounds if method.sources else 0, server.spec)
     keyed = {**inputs, "code": digest_of(__name__, inputs)}
     artifact = context.store.get_or_make("distill", keyed, make, waiting=context.progress.note)
-    state, ensemble, synthetic = (_only(name, artifact.tensors) for name in ("student", "ensemble", "synthetic"))
+    parts = ("student", "ensemble", "synthetic", "held")
+    state, ensemble, synthetic, held = (_only(name, artifact.tensors) for name in parts)
     model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")
     report(artifact.facts["history"])
     report.finish(from_store=artifact.from_store)
@@ -111,6 +114,7 @@ def distill(
         ensemble,
         synthetic.get("images"),
         synthetic.get("labels"),
+        held.get("images"),
         artifact.key,
         Spent.on([artifact]),
     )
@@ -145,6 +149,7 @@ def _make(
         **_prefixed("student", module.student.state_dict()),
         **_prefixed("ensemble", module.ensemble.state_dict()),
         **_prefixed("synthetic", _newest_images(module, server.spec)),
+        **_prefixed("held", _held_images(module, server.spec)),
     }
     return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, cost=checkpoint.counted)
 
@@ -232,6 +237,11 @@ class _RoundReport:
             self.log.log(metrics, row["round"])
             self.task.reach(row["round"], "" if tested is None else f"accuracy {tested:.3f}")
         self.seen = len(history)
+
+
+def _held_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
+    """What the student was not trained on, as bytes."""
+    return {} if module.held is None else {"images": spec.to_bytes(module.held.x)}
 
 
 def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
+from oneshot_fl.phases.validate import Validation
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.server_file import write_server
@@ -27,6 +28,7 @@ def summarise(
     results: list[RunResult],
     *,
     data: RunData,
+    validation: Validation | None,
     fidelity: Fidelity | None,
     privacy: Privacy | None,
     backdoor: float | None,
@@ -37,6 +39,7 @@ def summarise(
 
     `results` has one entry per communication round; all but `communication`, `seconds` and `cost` tells of the last
     one. `ledger` has an entry for every phase (`reporting.cost`), `run` is what this process spent.
+    `validation` tells of the student beside its ensemble on images that it was not trained on (None: not asked for),
     `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find,
     `backdoor` of how often the server falls for a trigger (None: there is none).
     """
@@ -72,6 +75,7 @@ def summarise(
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
+        "validation": described(validation),
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "privacy": described(privacy),
         "communication": [

@@ -12,7 +12,7 @@ from tests.parts import SMALL, FixedLogits, uploads_of
 
 IMAGES = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
 SPENT = Spent(NOTHING, 1, 0)
-MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, torch.zeros(4, dtype=torch.long), "key", SPENT)
+MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, torch.zeros(4, dtype=torch.long), None, "key", SPENT)
 
 
 def test_the_client_that_decides_is_the_one_without_whom_answers_change():
