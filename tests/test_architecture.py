@@ -8,11 +8,13 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "oneshot_fl"
 FILES = sorted(SOURCE.rglob("*.py"))
+HYDRAS_JOBS = ("launchers/hydra_side.py", "launchers/task.py")
+"""How Hydra hands the jobs of a sweep over, and what it calls with each; the engines themselves know none of it."""
 # phases: Lightning's training; tracking: its loggers.
 ALLOWED = {
     "lightning": ("phases/", "tracking/"),
-    "hydra": ("__main__.py", "config/"),
-    "omegaconf": ("__main__.py", "config/"),
+    "hydra": ("__main__.py", "config/", *HYDRAS_JOBS),
+    "omegaconf": ("__main__.py", "config/", *HYDRAS_JOBS),
     "wandb": ("tracking/",),
     "wandb_workspaces": ("tracking/",),
 }
@@ -50,11 +52,12 @@ def test_only_their_own_place_knows_a_framework(library):
 FLOORS = (
     ("cli",),
     ("__main__",),
+    ("launchers",),
     ("__init__",),
     ("job", "aggregation"),
     ("pipeline", "serving"),
     ("session",),
-    ("reporting",),
+    ("reporting", "sweeps"),
     ("config",),
     ("experiment",),
     ("phases",),
@@ -66,6 +69,7 @@ FLOORS = (
     ("store", "recipe", "tracking"),
     ("artifacts", "code", "fits", "locks"),
     ("disk", "ledger"),
+    ("devices",),
     ("process", "seeds", "errors", "values", "version", "energy"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""

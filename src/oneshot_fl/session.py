@@ -25,7 +25,7 @@ def session(plan: Serving, folder: Path, console: Console) -> Iterator[Context]:
         OneshotError: the store cannot be written, or a logger cannot be opened.
     """
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder)
-    with RunLog([]) as log, Progress(console) as progress:
+    with RunLog([]) as log, Progress(console, folder) as progress:
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
         yield Context(store, plan.trainer, progress, log, plan.workers)
 

@@ -26,12 +26,6 @@ class KilledError(Exception):
     """What stops a run in this process."""
 
 
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch):
-    """They take as long as the rest, and are drawn only at the end."""
-    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_, **__: {})
-
-
 @pytest.fixture
 def killer(monkeypatch):
     """Stops a run after every round and after every artifact that it makes."""

@@ -209,7 +209,7 @@ def _check_validation(cfg: DictConfig) -> None:
     of, held_out = cfg.evaluate.validation, cfg.distill.held_out
     if of == "synthetic" and (cfg.method.source is None or not held_out):
         raise OneshotError(
-            f"evaluate.validation=synthetic: no synthetic image is held out (method={cfg.method.name}, distill.held_out="
+            f"evaluate.validation=synthetic: none is held out (method={cfg.method.name}, distill.held_out="
             f"{held_out}); set distill.held_out=0.1 with a method that makes images, or evaluate.validation=proxy"
         )
     if of == "proxy" and "proxy" in source_needs(cfg):

@@ -122,6 +122,7 @@ def train_clients(
     context: Context,
     start: InitialModel | None = None,
     label_counts: bool = False,
+    first: int = 0,
     task: str = "local training",
 ) -> list[TrainedClient]:
     """Train the m clients, `context.workers` at once; those that are in the store are only loaded.
@@ -130,6 +131,7 @@ def train_clients(
         indices: each client's samples in the training set.
         start: the server's model, of the clients' architecture; None for random weights.
         label_counts: whether clients with a classifier also upload how many samples of every class they have.
+        first: number of the first of them, on which their random draws depend; the others follow.
         task: what the progress is called.
 
     Raises:
@@ -137,7 +139,7 @@ def train_clients(
     """
     epochs = [plan.training.epochs for plan in plans]
     progress = context.progress.task(task, sum(epochs), "client epochs")
-    clients = [_LocalClient(k, plan, own_samples(data, indices[k]), start) for k, plan in enumerate(plans)]
+    clients = [_LocalClient(first + k, plan, own_samples(data, indices[k]), start) for k, plan in enumerate(plans)]
     wanted = [
         Wanted(
             "clients",
