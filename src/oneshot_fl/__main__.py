@@ -35,6 +35,7 @@ def _through_hydra() -> None:
     from oneshot_fl.config.sweep import SweepFolder, last_line
     from oneshot_fl.launchers.hydra_side import JobFailedError
     from oneshot_fl.launchers.task import OF_JOBS, complain, run
+    from oneshot_fl.sweeps.search import best_of, searches
 
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
@@ -52,6 +53,8 @@ def _through_hydra() -> None:
     finally:
         if SweepFolder.folder is not None:
             complain(last_line(SweepFolder.folder, SweepFolder.began))
+            if searches(SweepFolder.sweeper) and (best := best_of(SweepFolder.folder)):
+                complain(best)
 
 
 if __name__ == "__main__":

@@ -31,10 +31,13 @@ class SweepFolder(Callback):
 
     folder: ClassVar[Path | None] = None
     began: ClassVar[float] = 0.0
+    sweeper: ClassVar[str] = ""
+    """The dotted name of its class."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Hydra's hook."""
         SweepFolder.folder, SweepFolder.began = Path(config.hydra.sweep.dir).absolute(), time.time()
+        SweepFolder.sweeper = str(config.hydra.sweeper._target_)
 
 
 def last_line(folder: Path, began: float) -> str:
