@@ -67,7 +67,7 @@ def _experiment(overrides: Sequence[str]) -> Experiment:
     for override in overrides:
         if override.startswith(("data=", "data.root=")):
             raise OneshotError(f"{override}: has no place here: a client's data are the images in its own folder")
-    bind, _ = from_overrides("data=image_folder", "data.root=.", *overrides)
+    bind, *_ = from_overrides("data=image_folder", "data.root=.", *overrides)
     return bind()
 
 

@@ -36,7 +36,11 @@ ENGINES = {
 
 
 class JobFailedError(Exception):
-    """A job that another process ran failed; its traceback lies in its folder."""
+    """A job of a sweep failed; what it said was printed when it did, and its traceback lies in its folder."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error)
+        self.exit_code = 2 if outcome.mistake else 1
 
 
 def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
@@ -70,7 +74,8 @@ class Launch:
     ) -> None:
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
-            context.config_loader = Composer(context.config_loader)  # also for the sweeper's own check of all jobs
+            composer: Any = Composer(context.config_loader)
+            context.config_loader = composer  # also for the sweeper's own check of all jobs
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.before: dict[int, Outcome] = {}
         """Jobs that need not run."""
@@ -190,8 +195,7 @@ def as_return(overrides: Sequence[str], outcome: Outcome) -> JobReturn:
     """What an engine hands back, in terms of Hydra; a failed one raises when Hydra looks at its value."""
     returned = JobReturn(overrides=list(overrides))
     returned.status = JobStatus.COMPLETED if outcome.status == "done" else JobStatus.FAILED
-    kind = OneshotError if outcome.mistake else JobFailedError
-    returned.return_value = outcome.value if outcome.status == "done" else kind(outcome.error)
+    returned.return_value = outcome.value if outcome.status == "done" else JobFailedError(outcome)
     return returned
 
 

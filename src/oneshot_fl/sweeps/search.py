@@ -11,7 +11,7 @@ from typing import Any
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.sweeps.manifest import read_manifest
+from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
 from oneshot_fl.sweeps.rerun import GRID
 from oneshot_fl.sweeps.state import Job, jobs_of
 
@@ -56,11 +56,12 @@ def told(value: float, sweeper: str) -> str:
 
 
 def best_of(folder: Path) -> str | None:
-    """The best of the search in `folder` as a line, also written to `best.json`; None where no trial is done.
+    """The best trial of the search in `folder` as a line, also written to `best.json`; None where there is none.
 
     Of trials that agree equally often the one whose probabilities are nearest counts.
     """
-    manifest = read_manifest(folder)
+    if not (folder / MANIFEST).exists() or not searches((manifest := read_manifest(folder)).sweeper):
+        return None
     known = {job: found for job in jobs_of(folder, manifest) if (found := _validated(job))}
     if not known:
         return None
