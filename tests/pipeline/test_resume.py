@@ -16,7 +16,7 @@ from tests.composing import clients_of, run_config
 from tests.contract.choices import THEIRS, with_a_part_of_their_own
 from tests.pipeline.cli import command, environment
 
-MEASURED = {"seconds", "peak_memory_bytes"}
+MEASURED = {"seconds", "cost", "peak_memory_bytes"}
 METHODS = [method for method in with_a_part_of_their_own() if method not in THEIRS]
 """Others go on with the same parts."""
 ROUNDS = 2

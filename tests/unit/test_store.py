@@ -30,7 +30,7 @@ def _made(value: float = 1.0) -> Artifact:
     return Artifact({"w": torch.full((2,), value)}, {"note": "made"})
 
 
-def test_made_once_and_loaded_with_tensors_facts_key_and_seconds(tmp_path):
+def test_made_once_and_loaded_with_tensors_facts_key_and_cost(tmp_path):
     store, calls = Store(tmp_path), []
 
     def make(work):
@@ -41,7 +41,7 @@ def test_made_once_and_loaded_with_tensors_facts_key_and_seconds(tmp_path):
     assert len(calls) == 1
     assert torch.equal(second.tensors["w"], torch.ones(2))
     assert second.facts == {"note": "made"}
-    assert (first.key, first.seconds) == (second.key, second.seconds)
+    assert (first.key, first.cost) == (second.key, second.cost)
 
 
 def test_inputs_phase_and_context_all_enter_the_key(tmp_path):
@@ -168,7 +168,7 @@ def test_no_bit_of_an_artifact_can_flip_unnoticed(tmp_path):
             except DamagedError:
                 remade += 1
             else:  # a space between two values, or a letter of \\u notation: what is read is the same
-                assert (found.facts, found.seconds) == (made.facts, made.seconds)
+                assert (found.facts, found.cost) == (made.facts, made.cost)
                 assert torch.equal(found.tensors["w"], made.tensors["w"])
             (folder / name).write_bytes(content)
     assert remade > 0.9 * 8 * sum(map(len, whole.values())) / 3

@@ -18,9 +18,9 @@ from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import device_of
-from oneshot_fl.pipeline import arithmetic
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.versions import versions
+from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress

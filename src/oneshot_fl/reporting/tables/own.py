@@ -71,7 +71,7 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
         against: the method (or label) from which the paired differences are taken.
     """
     rows_by_label = rows_of(runs)
-    labels = sorted(rows_by_label, key=_rank)
+    labels = sorted(rows_by_label, key=rank)
     server = {label: _by_seed(rows_by_label[label], measure.server) for label in labels}
     base = server.get(against, {})
     rows, records = [], []
@@ -91,7 +91,8 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     )  # fmt: skip
 
 
-def _rank(label: str) -> tuple[int, str]:
+def rank(label: str) -> tuple[int, str]:
+    """The place of a row in a table."""
     name = label.split(" ", maxsplit=1)[0]
     return (ORDER.index(name) if name in ORDER else len(ORDER), label)
 
