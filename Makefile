@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
