@@ -4,6 +4,7 @@ What takes long to import is imported by the command that needs it, so that `--h
 """
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 app = typer.Typer(
-    help="Tables, reports, models in use, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -25,7 +26,7 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "report", "store", "pack", "aggregate", "predict", "export")
+OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
 
@@ -96,6 +97,37 @@ def report(
             title=title or paths[0].absolute().stem,
         )
     )
+
+
+@app.command()
+def status(
+    sweep: Annotated[Path, typer.Argument(metavar="DIR", help="a sweep's folder (hydra.sweep.dir)")],
+    rerun: Annotated[
+        str | None, typer.Option(metavar="failed", help="run exactly the jobs again that failed or were killed")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print the command that --rerun would run")] = False,
+) -> None:
+    """How the jobs of a sweep stand: done, running, failed, to do, and how long it still takes."""
+    from oneshot_fl.sweeps.lines import status_lines
+    from oneshot_fl.sweeps.manifest import read_manifest
+    from oneshot_fl.sweeps.rerun import command_of_failed, go_to
+    from oneshot_fl.sweeps.state import jobs_of
+
+    folder = sweep.absolute()
+    manifest = read_manifest(folder)
+    if rerun is None:
+        print(*status_lines(folder, jobs_of(folder, manifest), time.time()), sep="\n")
+        return
+    if rerun != "failed":
+        raise OneshotError(f"--rerun {rerun}: must be failed; the sweep's own command runs whatever is not done")
+    words = command_of_failed(folder, manifest)
+    print(shlex.join(["python", "-m", "oneshot_fl", *words]), flush=True)
+    if not dry_run:
+        from oneshot_fl.__main__ import main as hydra_main
+
+        go_to(manifest)
+        sys.argv[1:] = words
+        hydra_main()
 
 
 @app.command()

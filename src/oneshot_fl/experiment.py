@@ -55,6 +55,8 @@ class Serving:
     distillation: Distillation
     evaluation: Evaluation
     store: Path
+    workers: Count
+    """Processes that train clients, or work on their uploads, side by side."""
     trainer: TrainerSettings
     loggers: tuple[Callable[[Path], Logger], ...]
     record: Mapping[str, Any]

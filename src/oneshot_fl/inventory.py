@@ -3,17 +3,16 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-
 from oneshot_fl.artifacts import DamagedError, read_artifact, read_manifest
 from oneshot_fl.disk import reason, remove, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.locks import LEASED, is_free, lock_of
 from oneshot_fl.store import DAMAGED, LOCK
 
 KEY = re.compile(r"[0-9a-f]{20}")
@@ -135,11 +134,11 @@ def _unheld(path: Path) -> Iterator[bool]:
     if not path.exists():
         yield True
         return
-    lock = FileLock(path)
-    with writing(f"store={path.parents[1]}"), suppress(Timeout):
-        lock.acquire(timeout=0)
+    lock = lock_of(path, leased=(path.parents[1] / LEASED).exists())
+    with writing(f"store={path.parents[1]}"):
+        free = is_free(lock)
     try:
-        yield lock.is_locked
+        yield free
     finally:
         lock.release()
 

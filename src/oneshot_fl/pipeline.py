@@ -50,8 +50,8 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     if experiment.evaluation.fidelity is not None:
         experiment.evaluation.fidelity.check(given.data)
     loggers = [make(folder=folder) for make in experiment.loggers]  # type: ignore[call-arg]
-    with RunLog(loggers) as log, Progress(console) as progress:
-        context = Context(store, experiment.trainer, progress, log)
+    with RunLog(loggers) as log, Progress(console, folder) as progress:
+        context = Context(store, experiment.trainer, progress, log, experiment.workers)
         results = communicate(experiment, given, context)
         last = results[-1]
         summary = summarise(

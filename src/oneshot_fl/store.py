@@ -1,7 +1,7 @@
 """The store: content-addressed results of phases, shared by all runs.
 
 `<store>/<phase>/<key>/` holds an artifact. Writing goes to a neighbour folder that is renamed when complete, under a
-file lock, so a reader never sees half an artifact and two processes never make the same one twice. An artifact that is
+lock, so a reader never sees half an artifact and two processes never make the same one twice. An artifact that is
 not what was stored under its key is set aside as `<key>.damaged` and made again, which loses nothing and never uses it.
 """
 
@@ -11,24 +11,40 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock
 
 from oneshot_fl.artifacts import Artifact, DamagedError, check_finite, fingerprint, read_artifact, write_artifact
 from oneshot_fl.disk import remove, sync, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.locks import holder, is_free, lock_of, needs_leases
 
 DAMAGED, LOCK, NEW, WORK = ".damaged", ".lock", ".new", ".work"
 """What lies beside artifacts: set aside, for one process at a time, half written, and half made."""
+HOLDER = "made-by"
+"""A file among what is half made: who is at it."""
+POLL = 0.2
+"""Seconds between two looks at what another process is making."""
 
 
 def _to_stderr(line: str) -> None:
     print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An artifact that somebody needs, and how it is made if nobody has made it."""
+
+    phase: str
+    inputs: Mapping[str, Any]
+    """Everything that it depends on besides the store's context."""
+    make: Callable[[Path], Artifact]
+    """Gets a work folder for checkpoints that outlives a killed process and is removed on success."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,8 @@ class Store:
     """What every key depends on besides the phase's own inputs: versions, device, precision."""
     note: Callable[[str], None] = _to_stderr
     """Called with one line when a damaged artifact is set aside."""
+    leased: bool = False
+    """Whether locks are leases (`locks`)."""
 
     def get_or_make(
         self,
@@ -49,41 +67,81 @@ class Store:
         *,
         waiting: Callable[[str], None] | None = None,
     ) -> Artifact:
-        """Load the artifact that belongs to `inputs`, or `make` and store it; a second process waits and loads.
+        """Load one artifact, or make and store it; see `Wanted` and `get_or_make_all`."""
+        return self.get_or_make_all([Wanted(phase, inputs, make)], waiting=waiting)[0]
 
-        `make` gets a work folder for checkpoints that outlives a killed process and is removed on success. `waiting`
-        is called once, with what is waited for, where another process is making the same.
+    def get_or_make_all(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        waiting: Callable[[str], None] | None = None,
+        done: Callable[[int, Artifact], None] | None = None,
+    ) -> list[Artifact]:
+        """Load artifacts, or make and store them, in their order.
+
+        What another process is making is left for last, so that several processes that need the same share the work;
+        if that process dies, it is made here.
+
+        Args:
+            wanted: what is needed.
+            waiting: called once, with what is waited for, when nothing is left but what others are making.
+            done: called with the number and the artifact as soon as one is there.
 
         Raises:
             OneshotError: the store cannot be written or read, or a tensor holds a value that is not finite.
         """
-        described = _as_read({"phase": phase, "inputs": dict(inputs), "context": dict(self.context)})
-        final = self.root / phase / fingerprint(described)
-        found = _intact(final)
+        places = [self._place(one) for one in wanted]
+        found: dict[int, Artifact] = {}
+        while len(found) < len(wanted):
+            before = len(found)
+            for k, place in enumerate(places):
+                if k not in found and (artifact := self._get_or_make_now(place, wanted[k].make)) is not None:
+                    found[k] = artifact
+                    if done is not None:
+                        done(k, artifact)
+            if len(found) == before:
+                if waiting is not None:
+                    waiting(self._by_another(next(place for k, place in enumerate(places) if k not in found)))
+                    waiting = None
+                time.sleep(POLL)
+        return [found[k] for k in range(len(wanted))]
+
+    def get_or_make_if_free(self, wanted: Wanted) -> Artifact | None:
+        """The same for one, without waiting: None where another process is making it."""
+        return self._get_or_make_now(self._place(wanted), wanted.make)
+
+    def has(self, wanted: Wanted) -> bool:
+        """Whether an artifact is there and intact."""
+        return _intact(self._place(wanted).final) is not None
+
+    def _place(self, wanted: Wanted) -> "_Place":
+        described = _as_read({"phase": wanted.phase, "inputs": dict(wanted.inputs), "context": dict(self.context)})
+        final = self.root / wanted.phase / fingerprint(described)
+        return _Place(described, final, lock_of(final.with_suffix(LOCK), leased=self.leased))
+
+    def _get_or_make_now(self, place: "_Place", make: Callable[[Path], Artifact]) -> Artifact | None:
+        """None where another process holds the lock."""
+        found = _intact(place.final)
         if found is None:
-            with self._locked(final, waiting):
-                found = self._intact_or_set_aside(final)
+            with self._writing():
+                place.final.parent.mkdir(parents=True, exist_ok=True)
+                if not is_free(place.lock):
+                    return None
+            try:
+                found = self._intact_or_set_aside(place.final)
                 if found is None:
-                    return self._make(final, described, make)
-        if (left := final.with_suffix(WORK)).exists():  # by a process that was killed after the artifact was complete
+                    return self._make(place.final, place.described, make)
+            finally:
+                place.lock.release()
+        if (left := place.final.with_suffix(WORK)).exists():  # by a process killed after the artifact was complete
             shutil.rmtree(left, ignore_errors=True)  # in a shared store it may be somebody else's
         return replace(found, from_store=True)
 
-    @contextmanager
-    def _locked(self, final: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
-        with self._writing():
-            final.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(final.with_suffix(LOCK))
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                if waiting is not None:
-                    waiting(f"another process is making {final.parent.name}/{final.name} in store={self.root}")
-                lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
+    def _by_another(self, place: "_Place") -> str:
+        """What is waited for, in words."""
+        who = place.final.with_suffix(WORK) / HOLDER
+        name = who.read_text() if who.is_file() else "another process"
+        return f"{name} is making {place.final.parent.name}/{place.final.name} in store={self.root}"
 
     def _intact_or_set_aside(self, final: Path) -> Artifact | None:
         try:
@@ -102,6 +160,7 @@ class Store:
             if not work.is_dir():
                 remove(work)
                 work.mkdir()
+            (work / HOLDER).write_text(holder())
         begun = time.perf_counter()
         artifact = make(work)
         seconds = artifact.seconds + time.perf_counter() - begun
@@ -127,6 +186,16 @@ class Store:
             yield
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where an artifact belongs."""
+
+    described: dict[str, Any]
+    """What makes its key."""
+    final: Path
+    lock: BaseFileLock
+
+
 def open_store(root: Path, context: Mapping[str, Any]) -> Store:
     """The store at `root`, made if it is not there.
 
@@ -136,7 +205,7 @@ def open_store(root: Path, context: Mapping[str, Any]) -> Store:
     with writing(f"store={root}"):
         root.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=root).close()
-    return Store(root, context)
+        return Store(root, context, leased=needs_leases(root))
 
 
 def _as_read(facts: Mapping[str, Any]) -> dict[str, Any]:

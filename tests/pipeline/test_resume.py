@@ -26,29 +26,21 @@ class KilledError(Exception):
     """What stops a run in this process."""
 
 
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch):
-    """They take as long as the rest, and are drawn only at the end."""
-    monkeypatch.setattr("oneshot_fl.pipeline.draw_all", lambda *_, **__: {})
-
-
 @pytest.fixture
 def killer(monkeypatch):
     """Stops a run after every round and after every artifact that it makes."""
-    save, get_or_make = RoundCheckpoint.on_train_epoch_end, Store.get_or_make
+    save, make = RoundCheckpoint.on_train_epoch_end, Store._make
 
     def save_and_die(self, trainer, module):
         save(self, trainer, module)
         raise KilledError
 
     def make_and_die(*given, **named):
-        artifact = get_or_make(*given, **named)
-        if not artifact.from_store:
-            raise KilledError
-        return artifact
+        make(*given, **named)
+        raise KilledError
 
     monkeypatch.setattr(RoundCheckpoint, "on_train_epoch_end", save_and_die)
-    monkeypatch.setattr(Store, "get_or_make", make_and_die)
+    monkeypatch.setattr(Store, "_make", make_and_die)
     return monkeypatch
 
 

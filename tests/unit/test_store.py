@@ -21,7 +21,8 @@ from oneshot_fl.artifacts import (
     write_work,
 )
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.store import Store, open_store
+from oneshot_fl.locks import holder
+from oneshot_fl.store import Store, Wanted, open_store
 from tests.damage import become, flip
 
 
@@ -226,8 +227,81 @@ def test_who_waits_is_told_for_what(tmp_path):
     other.join()
     assert found.from_store
     (line,) = told
-    assert f"clients/{found.key}" in line
+    assert f"{holder()} is making clients/{found.key}" in line
     assert str(tmp_path) in line
+
+
+@pytest.mark.parametrize("leased", [False, True])
+def test_who_needs_the_same_shares_the_work_instead_of_waiting(tmp_path, leased):
+    """Each makes the one only after the other has made the other: in a convoy nobody would."""
+    made = {name: threading.Event() for name in "ab"}
+    makers: dict[str, str] = {}
+
+    def wants(me, names):
+        def make(name):
+            makers[name] = me
+            if name == names[0]:
+                started[me].set()
+                assert started["one" if me == "two" else "two"].wait(30)
+            made[name].set()
+            return Artifact({}, {"name": name})
+
+        wanted = [Wanted("clients", {"name": name}, lambda _, name=name: make(name)) for name in names]
+        found[me] = Store(tmp_path, leased=leased).get_or_make_all(wanted)
+
+    found: dict[str, list[Artifact]] = {}
+    started = {"one": threading.Event(), "two": threading.Event()}
+    threads = [threading.Thread(target=wants, args=pair) for pair in (("one", "ab"), ("two", "ba"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert makers == {"a": "one", "b": "two"}
+    assert [artifact.facts["name"] for artifact in found["one"]] == ["a", "b"]
+    assert [artifact.facts["name"] for artifact in found["two"]] == ["b", "a"]
+    assert [artifact.from_store for artifact in found["two"]] == [False, True]
+
+
+def test_what_another_process_is_making_is_left_for_last(tmp_path):
+    """Both begin with the same, and whoever comes second goes on with the rest."""
+    going_on, order = threading.Event(), []
+
+    def make(name):
+        order.append(name)
+        if name == "a":
+            assert going_on.wait(30)
+        if name == "b":
+            going_on.set()
+        return _made()
+
+    wanted = [Wanted("clients", {"name": name}, lambda _, name=name: make(name)) for name in "ab"]
+    first = threading.Thread(target=Store(tmp_path).get_or_make_all, args=(wanted[:1],))
+    first.start()
+    while not order:
+        time.sleep(0.01)
+    done: list[int] = []
+    Store(tmp_path).get_or_make_all(wanted, done=lambda k, _: done.append(k))
+    first.join(30)
+    assert order == ["a", "b"]
+    assert done == [1, 0]
+
+
+def test_one_that_is_being_made_is_not_waited_for_where_nobody_wants_that(tmp_path):
+    store = Store(tmp_path)
+    mine = Wanted("clients", {}, lambda _: _made())
+    inner: list[Artifact | None] = []
+
+    def make(_):
+        other = threading.Thread(target=lambda: inner.append(Store(tmp_path).get_or_make_if_free(mine)))
+        other.start()
+        other.join(30)
+        return _made()
+
+    assert not store.has(mine)
+    store.get_or_make("clients", {}, make)
+    assert inner == [None]
+    assert store.has(mine)
+    assert store.get_or_make_if_free(mine) is not None
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def aggregate(
     with RunLog(loggers) as log, Progress(console) as progress:
         for note in notes:
             progress.note(note)
-        context = Context(open_store(plan.store, arithmetic(plan.trainer)), plan.trainer, progress, log)
+        context = Context(open_store(plan.store, arithmetic(plan.trainer)), plan.trainer, progress, log, plan.workers)
         served = serve(
             plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
         )

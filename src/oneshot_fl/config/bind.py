@@ -75,6 +75,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         distillation=_distillation(cfg.distill),
         evaluation=_evaluation(cfg),
         store=Path(cfg.store).expanduser().absolute(),
+        workers=cfg.workers,
         trainer=trainer,
         loggers=_loggers(cfg, config),
         record=record(cfg, config),

@@ -45,6 +45,7 @@ TOP: dict[str, Any] = {
     "seed": Seed,
     "server_model": Name | None,
     "communication_rounds": Clients,
+    "workers": Clients,
     "data_root": PathText,
     "store": PathText,
     "study": PathText | int,

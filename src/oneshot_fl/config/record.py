@@ -14,9 +14,9 @@ SCHEMA = 1
 TRACE = "run.json"
 """The file in a run's folder that holds its record and how it stands."""
 NOT_COMPARED = (
-    *("hydra", "logger", "store", "study", "experiment", "protocol", "budget", "data_root"),
+    *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
-    *("data.cache", "data.download", "distill.images", "evaluate", "plots"),
+    *("data.cache", "data.download", "distill.images", "evaluate", "plots", "trainer.jobs_per_gpu"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 

@@ -10,9 +10,11 @@ from oneshot_fl.tracking.progress import Progress
 
 @dataclass(frozen=True)
 class Context:
-    """The store, the Trainer's settings, and where progress and metrics go."""
+    """The store, the Trainer's settings, where progress and metrics go, and how many processes work at once."""
 
     store: Store
     trainer: TrainerSettings
     progress: Progress
     log: RunLog
+    workers: int = 1
+    """Processes that make a phase's independent artifacts."""

@@ -25,9 +25,11 @@ from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import minimise, trainer_of
+from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
 from oneshot_fl.values import BatchSize, Count, Images, Seed
 
@@ -122,8 +124,9 @@ class ReciteModule(LightningModule):
 
 def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: Context) -> Recitals:
     """Invert every client with a classifier; one artifact per client, resumable after every batch."""
-    task = context.progress.task("recitals", len(uploads.classifiers) * settings.images, "images")
-    made, seconds = [], 0.0
+    m = len(uploads.classifiers)
+    task = context.progress.task("recitals", m * settings.images, "images")
+    wanted = []
     for k, upload in enumerate(uploads.classifiers):
         inputs = {
             "client": upload.key,
@@ -132,21 +135,27 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
             "spec": described(spec),
             "settings": described(settings),
         }
-
-        def make(work: Path, k: int = k, upload: ClassifierUpload = upload) -> Artifact:
-            y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-            images = _all_batches(partial(_invert, upload.model, spec, settings, context, k), y, settings, work, task)
-            return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {})
-
-        keyed = {**inputs, "code": digest_of(__name__, inputs)}
-        artifact = context.store.get_or_make("recite", keyed, make, waiting=context.progress.note)
-        made.append(Recital(artifact.tensors["images"], artifact.tensors["labels"], artifact.key))
-        seconds += artifact.seconds
-        if artifact.from_store:
-            task.from_store(settings.images)
-        task.reach((k + 1) * settings.images)
+        make = partial(_recital, upload, spec, settings, context.trainer, task, k)
+        wanted.append(Wanted("recite", {**inputs, "code": digest_of(__name__, inputs)}, make))
+    artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
-    return Recitals(tuple(made), seconds)
+    made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in artifacts)
+    return Recitals(made, sum(each.seconds for each in artifacts))
+
+
+def _recital(
+    upload: ClassifierUpload,
+    spec: DataSpec,
+    settings: Recitation,
+    trainer: TrainerSettings,
+    task: Task,
+    k: int,
+    work: Path,
+) -> Artifact:
+    """One client's."""
+    y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
+    images = _all_batches(partial(_invert, upload.model, spec, settings, trainer, k), y, settings, work, task)
+    return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {})
 
 
 def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
@@ -180,7 +189,13 @@ def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task:
 
 
 def _invert(
-    client: nn.Module, spec: DataSpec, settings: Recitation, context: Context, k: int, y: Tensor, number: int
+    client: nn.Module,
+    spec: DataSpec,
+    settings: Recitation,
+    trainer_settings: TrainerSettings,
+    k: int,
+    y: Tensor,
+    number: int,
 ) -> Tensor:
     """One batch as bytes; its random draws depend on the client and the batch only."""
     rng = torch_generator(settings.seed, "recital", k, number)
@@ -195,7 +210,7 @@ def _invert(
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
-    with trainer_of(module, context.trainer) as trainer:
+    with trainer_of(module, trainer_settings) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):

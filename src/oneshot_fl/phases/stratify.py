@@ -8,7 +8,7 @@ launches are expected to dominate (not measured yet).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +25,18 @@ from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
+from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.trainer import device_of, minimise, trainer_of
+from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.phases.trainer import TrainerSettings, device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
 from oneshot_fl.values import BatchSize, Count, Positive, Seed
+
+Start = tuple[ConvGenerator, Tensor]
+"""The weights and the noise that all generators begin with."""
 
 
 @dataclass(frozen=True)
@@ -147,25 +152,19 @@ def stratify(
     m, classes = len(uploads.classifiers), spec.classes
     at_once = _classes_at_once(settings.classes_at_once, classes, device_of(context.trainer))
     task = context.progress.task("stratification", m * classes, "client classes")
-    start = cache(partial(_start, partial(generator, spec=spec), settings))  # made once, if the store lacks a client
-    columns = []
-    for k, upload in enumerate(uploads.classifiers):
+    start = partial(_start, partial(generator, spec=spec), settings)
+    wanted = []
+    for upload in uploads.classifiers:
         inputs = {
             "client": upload.key,
             "spec": described(spec),
             "generator": described(generator),
             "settings": described(settings),
         }
-
-        def measure(work: Path, upload: ClassifierUpload = upload) -> Artifact:
-            run = partial(_measure, upload.model, start, settings, context)
-            return Artifact({"u": _all_classes(run, classes, at_once, work, task)}, {})
-
-        keyed = {**inputs, "code": digest_of(__name__, inputs)}
-        columns.append(context.store.get_or_make("stratify", keyed, measure, waiting=context.progress.note))
-        if columns[-1].from_store:
-            task.from_store(classes)
-        task.reach((k + 1) * classes)
+        measure = partial(_measure, upload.model, settings, context.trainer)
+        make = partial(_column, measure, start, classes, at_once, task)
+        wanted.append(Wanted("stratify", {**inputs, "code": digest_of(__name__, inputs)}, make))
+    columns = make_all(wanted, [classes] * m, context=context, task=task)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
     return Guidance(U, [column.key for column in columns], sum(column.seconds for column in columns))
@@ -177,20 +176,27 @@ def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> i
     return 1 if device.type == "cpu" else classes
 
 
-def _all_classes(measure: Callable[[Tensor], Tensor], classes: int, at_once: int, work: Path, task: Task) -> Tensor:
+def _column(
+    measure: Callable[[Start, Tensor], Tensor],
+    start: Callable[[], Start],
+    classes: int,
+    at_once: int,
+    task: Task,
+    work: Path,
+) -> Artifact:
     """u `[c]` of one client, group by group; finished groups are read from `work`."""
-    parts = []
+    parts, begun = [], start()
     for group in torch.arange(classes).split(at_once):
         file = work / f"classes-{int(group[0]):04d}.pt"
         if (u := read_work(file)) is None:
-            u = measure(group)
+            u = measure(begun, group)
             write_work(file, u)
         parts.append(u)
         task.reach(task.completed + len(group))
-    return torch.cat(parts)
+    return Artifact({"u": torch.cat(parts)}, {})
 
 
-def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> tuple[ConvGenerator, Tensor]:
+def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> Start:
     """The weights and the noise that all generators share."""
     rng = torch_generator(settings.seed, "stratify")
     generator = build_generator()
@@ -200,16 +206,16 @@ def _start(build_generator: Callable[[], ConvGenerator], settings: Stratificatio
 
 def _measure(
     client: nn.Module,
-    start: Callable[[], tuple[ConvGenerator, Tensor]],
     settings: Stratification,
-    context: Context,
+    trainer_settings: TrainerSettings,
+    start: Start,
     group: Tensor,
 ) -> Tensor:
     """u `[g]` of one client and one group of classes."""
-    generator, z = start()
+    generator, z = start
     optimizer = fused(settings.optimizer)
     module = StratifyModule(client, generator, classes=group, z=z, steps=settings.steps, optimizer=optimizer)
-    with trainer_of(module, context.trainer) as trainer:
+    with trainer_of(module, trainer_settings) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     u = guidance_capability(torch.stack(module.losses), min_loss=settings.min_loss).cpu()
     if not bool(torch.isfinite(u).all()):

@@ -1,12 +1,14 @@
 """Phase 1, local training: one LightningModule per client, one artifact per client, which is all that it uploads."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
+from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from oneshot_fl.artifacts import Artifact, fingerprint, load_model
@@ -19,12 +21,16 @@ from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.classifier import Batch, ClientModule
+from oneshot_fl.phases.clients.samples import OwnSamples, own_samples
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.soundness import first_unsound
-from oneshot_fl.phases.trainer import EpochEnd, trainer_of
+from oneshot_fl.phases.trainer import EpochEnd, TrainerSettings, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import seeded, torch_generator
+from oneshot_fl.store import Wanted
+from oneshot_fl.tracking.progress import Task
 
 
 class Kind(Protocol):
@@ -115,14 +121,16 @@ def train_clients(
     context: Context,
     start: InitialModel | None = None,
     label_counts: bool = False,
+    first: int = 0,
     task: str = "local training",
 ) -> list[TrainedClient]:
-    """Train the m clients one after the other; those that are in the store are only loaded.
+    """Train the m clients, `context.workers` at once; those that are in the store are only loaded.
 
     Args:
         indices: each client's samples in the training set.
         start: the server's model, of the clients' architecture; None for random weights.
         label_counts: whether clients with a classifier also upload how many samples of every class they have.
+        first: number of the first of them, on which their random draws depend; the others follow.
         task: what the progress is called.
 
     Raises:
@@ -130,28 +138,33 @@ def train_clients(
     """
     epochs = [plan.training.epochs for plan in plans]
     progress = context.progress.task(task, sum(epochs), "client epochs")
-    trained = []
-    for k, plan in enumerate(plans):
-        client = _LocalClient(k, plan, indices[k], start, label_counts)
-        advance = EpochEnd(lambda _, k=k: progress.advance(f"client {k + 1} of {len(plans)}"))  # type: ignore[misc]
-        trained.append(client.train(data, advance, context))
-        if trained[-1].from_store:
-            progress.from_store(plan.training.epochs)
-        progress.reach(sum(epochs[: k + 1]))
+    clients = [_LocalClient(first + k, plan, own_samples(data, indices[k]), start) for k, plan in enumerate(plans)]
+    wanted = [
+        Wanted(
+            "clients",
+            client.inputs(data.fingerprint, indices[k]),
+            partial(client.fit, context.trainer, _advance(progress, k, len(plans))),
+        )
+        for k, client in enumerate(clients)
+    ]
+    artifacts = make_all(wanted, epochs, context=context, task=progress)
     progress.finish()
-    return trained
+    pairs = zip(clients, artifacts, strict=True)
+    return [client.trained(artifact, context, label_counts=label_counts) for client, artifact in pairs]
+
+
+def _advance(progress: Task, k: int, m: int) -> Callable[[], None]:
+    return partial(progress.advance, f"client {k + 1} of {m}")
 
 
 @dataclass(frozen=True)
 class _LocalClient:
-    """One client with its own samples, before it has uploaded anything."""
+    """One client with its own samples and nobody else's, before it has uploaded anything."""
 
     number: int
     plan: ClientPlan
-    index: Tensor
-    """Its samples in the training set."""
+    samples: OwnSamples
     start: InitialModel | None
-    counts_labels: bool
 
     @property
     def draws(self) -> tuple[str | int, ...]:
@@ -164,36 +177,11 @@ class _LocalClient:
             return {}
         return {"start": self.start.key, "communication_round": self.start.communication_round}
 
-    def train(self, data: Dataset, advance: EpochEnd, context: Context) -> TrainedClient:
-        """Train or load; what is stored is what is uploaded."""
-        artifact = context.store.get_or_make(
-            "clients", self._inputs(data), lambda _: self._fit(data, advance, context), waiting=context.progress.note
-        )
-        source = f"client {self.number} ({context.store.root}/clients/{artifact.key})"
-        kind, build = self.plan.kind, partial(self.plan.architecture.build, data.spec)
-        whole = build()
-        macs = multiply_accumulates(whole, *kind.one_image(data.spec, whole))
-        model = load_model(kind.uploaded(whole), artifact.tensors, source)
-        for epoch, loss in enumerate(artifact.facts["losses"]):
-            context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
-        counts = self._labels(data).bincount(minlength=data.spec.classes).cpu() if self.counts_labels else None
-        sent = Sent(artifact.key, len(self.index), artifact.facts, counts, build)
-        upload = kind.upload(model, data.spec, sent)
-        return TrainedClient(
-            upload,
-            kind.name,
-            self.plan.architecture.name,
-            len(self.index),
-            artifact.seconds,
-            macs,
-            artifact.from_store,
-            artifact.facts.get("epsilon"),
-        )
-
-    def _inputs(self, data: Dataset) -> dict[str, Any]:
+    def inputs(self, data: str, index: Tensor) -> dict[str, Any]:
+        """Everything that its upload depends on; `data` is the data set's fingerprint."""
         inputs = {
-            "data": data.fingerprint,
-            "samples": fingerprint(self.index.tolist()),
+            "data": data,
+            "samples": fingerprint(index.tolist()),
             "client": self.number,
             "kind": self.plan.kind.name,
             "architecture": described(self.plan.architecture),
@@ -203,45 +191,66 @@ class _LocalClient:
         }
         return {**inputs, "code": digest_of(__name__, inputs)}
 
-    def _fit(self, data: Dataset, advance: EpochEnd, context: Context) -> Artifact:
+    def fit(self, settings: TrainerSettings, advance: Callable[[], None], work: Path) -> Artifact:
+        """Train; what is stored is what is uploaded. Stopped in the middle, it begins anew."""
         training = self.plan.training
-        module = self._module(data)
+        module = self._module()
         watch = EpochEnd(lambda module: self._require_finite(module.epoch_losses[-1], len(module.epoch_losses)))
         if training.epochs > 0:
+            callbacks: list[Callback] = [watch, EpochEnd(lambda _: advance())]
             with (
-                trainer_of(module, context.trainer, epochs=training.epochs, callbacks=[watch, advance]) as trainer,
+                trainer_of(module, settings, epochs=training.epochs, callbacks=callbacks) as trainer,
                 seeded(training.seed, "client training", *self.draws),
             ):
                 trainer.fit(module, train_dataloaders=range(1))
-        self._probe(module.model, data)
+        self._probe(module.model)
         facts = {
             "losses": module.epoch_losses,
             **module.facts(),
-            **self.plan.kind.facts(self._labels(data), data.spec.classes),
+            **self.plan.kind.facts(self.samples.labels, self.samples.spec.classes),
         }
         return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts)
 
-    def _labels(self, data: Dataset) -> Tensor:
-        return data.train_labels[self.index.to(data.train_labels.device)]
+    def trained(self, artifact: Artifact, context: Context, *, label_counts: bool) -> TrainedClient:
+        """The client after its upload."""
+        source = f"client {self.number} ({context.store.root}/clients/{artifact.key})"
+        kind, spec = self.plan.kind, self.samples.spec
+        build = partial(self.plan.architecture.build, spec)
+        whole = build()
+        macs = multiply_accumulates(whole, *kind.one_image(spec, whole))
+        model = load_model(kind.uploaded(whole), artifact.tensors, source)
+        for epoch, loss in enumerate(artifact.facts["losses"]):
+            context.log.log({f"clients/{self.number:02d}/loss": loss}, epoch)
+        counts = self.samples.labels.bincount(minlength=spec.classes).cpu() if label_counts else None
+        sent = Sent(artifact.key, len(self.samples), artifact.facts, counts, build)
+        return TrainedClient(
+            kind.upload(model, spec, sent),
+            kind.name,
+            self.plan.architecture.name,
+            len(self.samples),
+            artifact.seconds,
+            macs,
+            artifact.from_store,
+            artifact.facts.get("epsilon"),
+        )
 
-    def _module(self, data: Dataset) -> ClientModule:
-        plan = self.plan
-        model = plan.architecture.as_clients_begin(data.spec, plan.training.seed)
+    def _module(self) -> ClientModule:
+        plan, spec = self.plan, self.samples.spec
+        model = plan.architecture.as_clients_begin(spec, plan.training.seed)
         if self.start is not None:
             model.load_state_dict(self.start.model.state_dict())
-        batches = self._batches(data)
-        return plan.kind.module(model, plan.training, batches, data.spec)
+        return plan.kind.module(model, plan.training, self._batches(), spec)
 
-    def _batches(self, data: Dataset) -> ImageBatches:
-        training, index = self.plan.training, self.index.to(data.train_labels.device)
+    def _batches(self) -> ImageBatches:
+        training, spec = self.plan.training, self.samples.spec
         rng = torch_generator(training.seed, "client batches", *self.draws)
-        images, labels = data.train_images[index], data.train_labels[index]
+        images, labels = self.samples.images, self.samples.labels
         if self.plan.poison is not None:
-            images, labels = self.plan.poison()(images, labels, data.spec.classes)
+            images, labels = self.plan.poison()(images, labels, spec.classes)
         return ImageBatches(
             images,
             labels,
-            spec=data.spec,
+            spec=spec,
             batch_size=training.batch_size,
             rng=rng,
             augment=partial(augment, name=training.augmentation, rng=rng),
@@ -252,11 +261,10 @@ class _LocalClient:
             raise self._diverged(f"its loss is {loss} in epoch {epoch}")
 
     @torch.no_grad()
-    def _probe(self, model: nn.Module, data: Dataset) -> None:
+    def _probe(self, model: nn.Module) -> None:
         """Nothing is stored that would be refused when it is loaded, or that answers nonsense."""
         model.eval()
-        index = self.index[: self.plan.training.batch_size].to(data.train_labels.device)
-        x, y = data.spec.to_input(data.train_images[index]), data.train_labels[index]
+        x, y = self.samples.first(self.plan.training.batch_size)
         if name := first_unsound(model):
             raise self._diverged(f"{name} is not finite or, of a variance, not above 0")
         model.to(x.device)

@@ -1,0 +1,60 @@
+"""Clients that are trained, stratified and inverted by several processes, against one after the other."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from oneshot_fl.artifacts import Artifact, read_artifact
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.store import Wanted
+from tests.composing import TINY, compose_config, run_config
+
+PHASES = {"clients": 3, "stratify": 3, "recite": 3, "distill": 2}
+
+
+def _tensors(store: Path) -> dict[Path, dict[str, torch.Tensor]]:
+    folders = [path.parent for path in store.rglob("manifest.json")]
+    return {folder.relative_to(store): read_artifact(folder).tensors for folder in folders}
+
+
+def test_two_workers_make_the_same_bit_by_bit(tmp_path, capsys):
+    found = {}
+    for workers in (1, 2):
+        store = tmp_path / f"store-{workers}"
+        for method in ("fedhydra", "fedchorus"):
+            choices = (f"method={method}", f"workers={workers}", f"store={store}", "logger=none", "partition.clients=3")
+            run_config(compose_config(*TINY, *choices), tmp_path / f"{method}-{workers}")
+        found[workers] = _tensors(store)
+    told = capsys.readouterr().out
+    assert told.count("client epochs in") == 2  # by each number of workers: the second method finds them in the store
+    assert found[1].keys() == found[2].keys()
+    counted = {phase: sum(path.parts[0] == phase for path in found[1]) for phase in PHASES}
+    assert counted == PHASES
+    for path, tensors in found[1].items():
+        assert all(torch.equal(tensor, found[2][path][name]) for name, tensor in tensors.items()), path
+
+
+def _die(_: Path) -> Artifact:
+    os._exit(1)
+
+
+def _fail(_: Path) -> Artifact:
+    raise OneshotError("lr=1: too high; lower it")
+
+
+@pytest.mark.slow  # every worker imports torch
+@pytest.mark.parametrize(
+    ("make", "says"), [(_die, "workers=2: one of them died.*the same command resumes"), (_fail, "lr=1: too high")]
+)
+def test_a_worker_that_dies_or_fails_ends_in_one_line(context, make, says):
+    from dataclasses import replace
+
+    wanted = [Wanted("clients", {"k": k}, make) for k in range(3)]
+    two = replace(context, workers=2)
+    with pytest.raises(OneshotError, match=says) as raised:
+        make_all(wanted, [1] * 3, context=two, task=two.progress.task("x", 3, "things"))
+    assert "\n" not in str(raised.value)
+    assert not list(context.store.root.rglob("manifest.json"))

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from oneshot_fl.artifacts import Artifact
+from oneshot_fl.phases import side_by_side
+from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.store import Wanted
+from oneshot_fl.tracking.progress import Progress
+
+
+class _HereInstead:
+    """Stands in for joblib's workers."""
+
+    def __init__(self, **options):
+        self.options = options
+
+    def __call__(self, jobs):
+        assert self.options["n_jobs"] == 2
+        return [function(*given, **named) for function, given, named in jobs]
+
+
+@pytest.fixture
+def made():
+    return []
+
+
+@pytest.fixture
+def wanted(made):
+    def make(k):
+        made.append(k)
+        return Artifact({"k": torch.tensor(k)}, {})
+
+    return [Wanted("clients", {"k": k}, lambda _, k=k: make(k)) for k in range(3)]
+
+
+@pytest.fixture
+def task(capsys):
+    return Progress(Console(force_terminal=False)).task("training", 6, "epochs")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_are_made_once_in_order_and_counted(context, wanted, made, task, capsys, monkeypatch, workers):
+    monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
+    context = replace(context, workers=workers)
+    context.store.get_or_make("clients", {"k": 1}, wanted[1].make)
+    artifacts = make_all(wanted, [1, 2, 3], context=context, task=task)
+    assert made == [1, 0, 2]
+    assert [int(artifact.tensors["k"]) for artifact in artifacts] == [0, 1, 2]
+    assert task.completed == 6
+    task.finish()
+    assert "4 of 6 epochs in" in capsys.readouterr().out
+
+
+def test_no_worker_starts_for_a_single_thing_to_make(context, wanted, made, task, monkeypatch):
+    monkeypatch.setattr(side_by_side, "Parallel", None)
+    make_all(wanted[:1], [6], context=replace(context, workers=2), task=task)
+    assert made == [0]
+
+
+def test_workers_share_the_threads(context, wanted, task, monkeypatch):
+    monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
+    assert threads == [2, 2, 2]
