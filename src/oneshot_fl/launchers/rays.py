@@ -3,6 +3,7 @@
 hydra-ray-launcher wants cloudpickle below 3, which joblib and others are past, and starts and ends clusters of its own.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -49,10 +50,11 @@ class Rays:
         at_once: int | None = None,
     ) -> None:
         self.elsewhere = address is not None
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
         try:
             own = {} if self.elsewhere else {"num_cpus": here, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, logging_level="error", ignore_reinit_error=True, **own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **own)
+        except Exception as error:  # it raises that very class where a start takes over 30 s
             raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error
         has = ray.cluster_resources()
         self.gpus = has.get("GPU", 0.0)
