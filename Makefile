@@ -6,6 +6,7 @@ READY := $(VENV)/.ready
 # Compiled now, by all cores at once, instead of by whatever runs first.
 INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
+BASE ?= HEAD
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -19,14 +20,14 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,joblib,slurm,ray]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
 	$(RUN) -m oneshot_fl
 
-check: lint type  ## What a changed line must pass, in under a minute: style, types, unit tests
-	$(PYTEST) tests/unit tests/test_architecture.py
+check: lint type  ## What a changed line must pass, in under a minute: style, types, its unit tests (BASE=main: a branch's)
+	$(PYTEST) $$($(RUN) -m tests.changed $(BASE)) tests/test_architecture.py
 
 test: $(READY)  ## All tests but the slow ones
 	$(PYTEST)

@@ -1,43 +1,64 @@
 """What hostile clients cost: every attack, with and without the gate, on the digits; one JSON line a run.
 
-python benchmarks/attacks.py OUT.jsonl --method fedchorus --clients 5 --hostile 1 --overrides KEY=VALUE ...
+    python benchmarks/attacks.py OUT.jsonl --methods fedchorus dense --seeds 0 1 2 --clients 5 --hostile 1 \
+        --overrides KEY=VALUE ...
+
+The same command goes on where it was stopped: a run whose line is there is not run again.
 """
 
 import argparse
 import json
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import oneshot_fl
 from oneshot_fl.config.compose import choices
 from oneshot_fl.errors import OneshotError
 
+ASKED = ("method", "clients", "hostile", "seed", "overrides", "gate", "attack")
+"""What tells one run from another."""
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--method", default="fedchorus")
+    parser.add_argument("--methods", nargs="+", default=["fedchorus"])
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--hostile", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--gates", nargs="+", default=["checks", "none"])
     parser.add_argument("--attacks", nargs="+", default=list(choices("attack")))
     parser.add_argument("--overrides", nargs="*", default=[])
     given = parser.parse_args()
-    for gate in given.gates:
-        for attack in given.attacks:
-            row = {**{key: value for key, value in vars(given).items() if key not in ("out", "gates", "attacks")}}
-            row |= {"gate": gate, "attack": attack, **outcome(given, gate, attack)}
+    known = [{key: row.get(key) for key in ASKED} for row in _rows(given.out)]
+    for case in _cases(given):
+        if case not in known:
+            row = case | outcome(case, given.out.parent)
             with given.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
 
-def outcome(given: argparse.Namespace, gate: str, attack: str) -> dict[str, object]:
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _cases(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for seed, method, gate, attack in product(given.seeds, given.methods, given.gates, given.attacks):
+        shared = {"clients": given.clients, "hostile": given.hostile, "overrides": given.overrides}
+        yield {"method": method, "seed": seed, **shared, "gate": gate, "attack": attack}
+
+
+def outcome(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Accuracies of server and ensembles, and who was quarantined; or the line with which the run ended."""
-    hostile = [] if attack == "none" else [f"attack.clients={given.hostile}"]
-    folder = given.out.parent / f"{given.method}-{given.clients}-{given.seed}-{gate}-{attack}"
-    chosen = [f"method={given.method}", f"partition.clients={given.clients}", f"seed={given.seed}"]
+    hostile = [] if case["attack"] == "none" else [f"attack.clients={case['hostile']}"]
+    chosen = [f"{key}={case[key]}" for key in ("method", "seed", "gate", "attack")]
+    place = folder / "-".join(str(case[key]) for key in ("method", "clients", "seed", "gate", "attack"))
     try:
-        result = oneshot_fl.run(*chosen, f"gate={gate}", f"attack={attack}", *hostile, *given.overrides, folder=folder)
+        result = oneshot_fl.run(
+            *chosen, f"partition.clients={case['clients']}", *hostile, *case["overrides"], folder=place
+        )
     except (OneshotError, RuntimeError, ValueError) as error:
         return {"error": " ".join(str(error).split())[:160]}
     summary = result.summary

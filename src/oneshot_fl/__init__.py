@@ -4,7 +4,7 @@ The public face: `run` an experiment, `aggregate` other people's uploads, `load`
 the `results` of many runs.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from oneshot_fl.version import __version__
 if TYPE_CHECKING:
     from oneshot_fl.serving.model import ServedModel
 
-__all__ = ["Result", "__version__", "aggregate", "load", "results", "run"]
+__all__ = ["Result", "__version__", "aggregate", "load", "results", "run", "train_client"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,34 @@ def aggregate(
     tested = None if test is None else Path(test)
     summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
     return Result(summary, Path(folder))
+
+
+def train_client(
+    folder: str | Path,
+    *overrides: str,
+    out: str | Path,
+    number: int = 0,
+    classes: Sequence[str] = (),
+    counts: bool = False,
+) -> str:
+    """Train one client of a federation on its own images, write its upload and return the upload's SHA-256.
+
+    It trains as client `number` of a run does: with the same settings and samples it gets the same weights.
+
+    Args:
+        folder: one folder of images for each class.
+        overrides: of the clients' settings: `train_client("images", "model=cnn2", "data.size=28", out="a.safetensors")`
+        out: the upload, ending in `.safetensors`.
+        number: of the client, from 0; its random draws depend on it.
+        classes: of the federation, in an order that all clients share; by default those that there are folders of.
+        counts: whether the upload tells how many samples of each class there are.
+
+    Raises:
+        OneshotError: something is wrong with the images or the overrides, or training diverged, in one line.
+    """
+    from oneshot_fl.aggregation.client import train_client as train
+
+    return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 
 def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":

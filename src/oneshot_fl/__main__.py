@@ -36,6 +36,7 @@ def _through_hydra() -> None:
     from oneshot_fl.launchers.hydra_side import JobFailedError
     from oneshot_fl.launchers.task import OF_JOBS, complain, run
     from oneshot_fl.sweeps.lines import last_line
+    from oneshot_fl.sweeps.search import best_of
 
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
@@ -50,8 +51,10 @@ def _through_hydra() -> None:
             sys.exit(2)
         raise
     finally:
-        if SweepFolder.folder is not None and (line := last_line(SweepFolder.folder)):
-            complain(line)
+        if SweepFolder.folder is not None:
+            for line in (last_line(SweepFolder.folder), best_of(SweepFolder.folder)):
+                if line:
+                    complain(line)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Task
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
+from oneshot_fl.sweeps.search import check_objective, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
 ENGINES = {
@@ -91,6 +92,7 @@ class Launch:
             OneshotError: the folder holds another sweep.
         """
         setup_globals()
+        check_objective(str(self.config.hydra.sweeper._target_), resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
         sweeper = str(self.config.hydra.sweeper._target_).rpartition(".")[2]
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=sweeper))
@@ -141,7 +143,7 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
     summary = take_over(done, known, folder)
-    return Outcome("done", summary["server"]["accuracy_last"])
+    return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

@@ -1,0 +1,105 @@
+"""One client of a federation on its own machine: trained as in a run, on a folder of images, and packed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from oneshot_fl.config import from_overrides
+from oneshot_fl.data.dataset import Dataset, make_dataset
+from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.images import labelled, read_images, tree
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.experiment import Experiment
+from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.model_file import write_model
+from oneshot_fl.parts.uploads import DecoderUpload
+from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.recipe import described
+from oneshot_fl.reporting.versions import versions
+from oneshot_fl.session import arithmetic
+from oneshot_fl.store import open_store
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
+
+
+def train_client(
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    out: Path,
+    number: int,
+    class_names: Sequence[str],
+    counts: bool,
+) -> str:
+    """Train client `number` on `folder/<class>/*` and write its upload; returns the SHA-256.
+
+    Args:
+        folder: the client's images; a class without any needs no folder.
+        overrides: of the configuration, as those of a run; the clients' half is used.
+        out: the upload.
+        number: the client's place in the federation: its seeds, and where clients differ its model, follow from it.
+        class_names: of the federation, in the order of the logits; empty: those that there are folders of.
+        counts: whether it tells its label counts; a decoder always does.
+
+    Raises:
+        OneshotError: an override is wrong, the images cannot be read, or training diverged.
+    """
+    experiment = _experiment(overrides)
+    if not 0 <= number < len(experiment.clients):
+        raise OneshotError(
+            f"number={number}: the federation has {len(experiment.clients)} clients, counted from 0; set "
+            "partition.clients to how many there are"
+        )
+    plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
+    with Progress(Console()) as progress:
+        store = open_store(experiment.store, arithmetic(experiment.trainer))
+        context = Context(store, experiment.trainer, progress, RunLog([]))
+        everything = [torch.arange(len(data.train_labels))]
+        (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
+    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data))
+
+
+def _experiment(overrides: Sequence[str]) -> Experiment:
+    for override in overrides:
+        if override.startswith(("data=", "data.root=")):
+            raise OneshotError(f"{override}: has no place here: a client's data are the images in its own folder")
+    bind, *_ = from_overrides("data=image_folder", "data.root=.", *overrides)
+    return bind()
+
+
+def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:
+    """The client's images by class and file name, on the device that it trains on; there is no test set."""
+    how = experiment.data.load.settings
+    found = tree(folder)
+    names = list(class_names) or [name for name, paths in found.items() if paths]
+    if unknown := sorted(name for name, paths in found.items() if paths and name not in names):
+        raise OneshotError(f"{folder}: holds images of {unknown[0]}, which is none of the classes {', '.join(names)}")
+    decoding = Decoding(how["size"], how["channels"], how["max_value"], how["background"])
+    files = {"train": labelled(folder, found, names, complete=False)}
+    images, labels = read_images(files, cache=str(experiment.store), how=decoding)["train"]
+    data = make_dataset(
+        name=folder.name,
+        train=(images, labels),
+        test=(images[:0], labels[:0]),
+        class_names=tuple(names),
+        mean=how["mean"],
+        std=how["std"],
+    )
+    return data.to(device_of(experiment.trainer))
+
+
+def _description(client: TrainedClient, plan: ClientPlan, data: Dataset) -> ModelDescription:
+    told = client.upload.label_counts
+    return ModelDescription(
+        kind="decoder" if isinstance(client.upload, DecoderUpload) else "classifier",
+        architectures=(described(plan.architecture.recipe),),
+        spec=data.spec,
+        class_names=data.class_names,
+        samples=client.samples,
+        label_counts=None if told is None else tuple(told.tolist()),
+        versions=versions(),
+    )

@@ -1,0 +1,41 @@
+"""What is wrong with a client's folder or number is one line; its training is in tests/pipeline/test_client.py."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oneshot_fl.aggregation.client import train_client
+from oneshot_fl.errors import OneshotError
+from tests.unit.data.image_files import write_image
+
+OWN = ("partition.clients=2", "trainer=cpu")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for name in "abc":
+        write_image(tmp_path / "images" / name / "0.png", 0)
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "classes", "number", "line"),
+    [
+        (OWN, ["a", "c"], 0, "holds images of b, which is none of the classes a, c"),
+        (OWN, ["a", "b", "c"], 2, "number=2: the federation has 2 clients, counted from 0"),
+        (("data=mnist",), ["a", "b", "c"], 0, "data=mnist: has no place here"),
+    ],
+)
+def test_mistakes_are_one_line(overrides, classes, number, line, images, tmp_path):
+    out = tmp_path / "client.safetensors"
+    with pytest.raises(OneshotError, match=re.escape(line)):
+        train_client(
+            images,
+            (*overrides, f"store={tmp_path}/store") if overrides is OWN else overrides,
+            out=out,
+            number=number,
+            class_names=classes,
+            counts=False,
+        )
+    assert not out.exists()
