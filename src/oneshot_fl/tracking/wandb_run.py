@@ -41,7 +41,7 @@ def told_of(about: About) -> dict[str, Any]:
         "job_type": about.phases,
         "tags": [tag[:LONGEST_TAG] for tag in about.tags],
         "config": dict(about.config),
-        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
+        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
         "reinit": "finish_previous",
         "settings": wandb.Settings(silent=True, console="off"),
     }
