@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 app = typer.Typer(
-    help="Tables, sweeps, models in use, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,7 +26,7 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
+OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
 
@@ -66,6 +66,37 @@ def tables(context: typer.Context) -> None:
     from oneshot_fl.reporting.tables.__main__ import main as print_tables
 
     print_tables(context.args)
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="folders of runs or sweeps, files of --collect")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the page")] = Path("report.html"),
+    which: Annotated[Literal["last", "best"], typer.Option(help="round of the server")] = "last",
+    metric: Annotated[str, typer.Option(help="accuracy, balanced_accuracy, macro_auroc or ece")] = "accuracy",
+    against: Annotated[str, typer.Option(metavar="METHOD", help="base of the tables' paired differences")] = "fedavg",
+    pictures: Annotated[float, typer.Option(min=0, metavar="MB", help="most room that runs' pictures take")] = 8,
+    title: Annotated[str | None, typer.Option(help="default: the first folder's name")] = None,
+) -> None:
+    """Write one page over many runs, also half-finished ones, that needs no network."""
+    from oneshot_fl.reporting.page.build import write_report
+    from oneshot_fl.reporting.tables.measures import measure_of
+    from oneshot_fl.reporting.tables.runs import read_runs
+
+    measure = measure_of(metric, which=which)
+    print(
+        write_report(
+            read_runs(paths),
+            out,
+            measure=measure,
+            which=which,
+            against=against,
+            megabytes=pictures,
+            title=title or paths[0].absolute().stem,
+        )
+    )
 
 
 @app.command()

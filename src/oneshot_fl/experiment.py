@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.attacks import poisons
@@ -34,6 +34,14 @@ class Evaluation:
     """How privacy is measured; None: it is not."""
     validation: Images | None
     """What images the student is validated by; None: it is not."""
+
+
+@dataclass(frozen=True)
+class Plots:
+    """How a run's figures are written."""
+
+    format: Literal["png", "svg", "pdf"]
+    """PNG files there are always, for the report and the loggers; another format stands beside them."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Experiment(Serving):
     attack: Recipe[Any] | None
     """An `UploadStep`, or a `Poison`, which hostile clients have in their plans."""
     communication_rounds: Count
+    plots: Plots
 
     @property
     def attack_on_uploads(self) -> Recipe[UploadStep] | None:

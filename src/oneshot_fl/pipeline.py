@@ -38,7 +38,7 @@ from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
 from oneshot_fl.reporting.server_file import NAME
-from oneshot_fl.reporting.summary import final_metrics, summarise, write_results
+from oneshot_fl.reporting.summary import class_counts, final_metrics, summarise, write_results
 from oneshot_fl.session import session
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -67,7 +67,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         ledger = ledger_of_run(results, prepare=prepared, evaluate=tested)
         summary = summarise(experiment, results, data=given, **measured, ledger=ledger, run=running.spent())
         write_results(folder, experiment, summary, last)
-        figures = draw(folder, last, context.progress)
+        figures = draw(folder, last, context.progress, also=experiment.plots.format)
         _log(context.log, summary, last, figures, folder)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
@@ -80,19 +80,21 @@ def _log(log: RunLog, summary: dict[str, Any], last: RunResult, figures: dict[st
     log.outcome(outcome(summary, last, [folder / NAME, folder / "summary.json"]))
 
 
-def draw(folder: Path, result: RunResult, progress: Progress) -> dict[str, Path]:
-    """The figures of a run."""
+def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> dict[str, Path]:
+    """The figures of a run as PNG, and beside them in the format `also`."""
     data, server = result.data, result.server
     return draw_all(
         folder,
-        counts=result.partition.class_counts(data.train_labels.cpu().numpy(), data.spec.classes),
+        counts=class_counts(result),
         class_names=data.class_names,
         guidance=result.guidance.U if result.guidance else None,
         history=server.history,
         ensembles=result.evaluated.accuracies.ensembles,
         confusion=np.array(result.evaluated.server.confusion),
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
+        real=(data.train_images.cpu(), data.train_labels.cpu()),
         recitals=result.recitals.of_clients if result.recitals else (),
+        also=also,
         note=progress.note,
     )
 

@@ -156,7 +156,7 @@ class Store:
             return None
 
     def _make(self, final: Path, described: dict[str, Any], make: Callable[[Path], Artifact]) -> Artifact:
-        work, fresh = final.with_suffix(WORK), final.with_suffix(NEW)
+        work, fresh = final.with_suffix(WORK), final.with_suffix(f"{NEW}-{os.getpid()}")
         with self._writing():
             if not work.is_dir():
                 remove(work)
@@ -171,8 +171,9 @@ class Store:
                 remove(fresh)
                 fresh.mkdir()
                 write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "cost": cost}, artifact)
-                os.replace(fresh, final)
-                sync(final.parent)
+                if _intact(final) is None:  # unless whoever took over an expired lease has made the same
+                    os.replace(fresh, final)
+                    sync(final.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)

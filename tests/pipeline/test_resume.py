@@ -120,7 +120,7 @@ def _entries(store: Path, phase: str, pattern: str) -> list[Path]:
 
 
 def _finished(store: Path, phase: str) -> int:
-    return len(_entries(store, phase, "*/manifest.json")) - len(_entries(store, phase, "*.new/manifest.json"))
+    return len(_entries(store, phase, "*/manifest.json")) - len(_entries(store, phase, "*.new*/manifest.json"))
 
 
 MOMENTS: dict[str, Callable[[Path], bool]] = {

@@ -13,7 +13,7 @@ from oneshot_fl.config.compose import architecture, composed, plain, recipe
 from oneshot_fl.config.record import record
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.experiment import Evaluation, Experiment, Serving
+from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.attacks import poisons
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
@@ -49,6 +49,7 @@ def bind(cfg: DictConfig) -> Experiment:
         clients=_poisoned(_clients(cfg), attack),
         attack=attack,
         communication_rounds=cfg.communication_rounds,
+        plots=Plots(**plain(cfg.plots)),
     )
     _check_needs(experiment)
     return experiment

@@ -64,6 +64,7 @@ def _of(cls: type, *names: str) -> dict[str, Parameter]:
 @cache
 def tables() -> dict[str, dict[str, Any]]:
     """Everything that each group without a `_target_` takes; whatever else is set in it is an error."""
+    from oneshot_fl.experiment import Plots
     from oneshot_fl.parts.slots import Schedule  # torch and lightning: not for --help
     from oneshot_fl.phases.clients.training import Training
     from oneshot_fl.phases.distill import Distillation
@@ -112,6 +113,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "model": Name | None,
         },
         "trainer": _of(TrainerSettings),
+        "plots": _of(Plots),
         "method": {
             "name": Name,
             **dict.fromkeys(SLOTS, Parameter(Any, required=False)),

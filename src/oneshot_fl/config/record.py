@@ -16,7 +16,7 @@ TRACE = "run.json"
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
-    *("data.cache", "data.download", "distill.images", "evaluate", "trainer.jobs_per_gpu"),
+    *("data.cache", "data.download", "distill.images", "evaluate", "plots", "trainer.jobs_per_gpu"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 

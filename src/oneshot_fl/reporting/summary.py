@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
+from torch import Tensor
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
@@ -54,6 +57,7 @@ def summarise(
             "settings": _without_label(experiment.record["settings"]["partition"]),
             "sha256": result.partition.sha256,
             "sizes": result.partition.sizes,
+            "class_counts": class_counts(result).tolist(),
             "disjoint": result.partition.disjoint,
         },
         "data_sha256": data.fingerprint,
@@ -62,6 +66,7 @@ def summarise(
         "uploads": {"label_counts": "label_counts" in experiment.needs},
         "attack": _attack(experiment, backdoor),
         "clients": _clients(result),
+        "guidance": _rounded(result.guidance.U) if result.guidance else None,
         "ensemble": {
             "name": used,
             "accuracy": evaluated.accuracies.ensembles.get(used),
@@ -93,6 +98,17 @@ def summarise(
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
+
+
+def class_counts(result: RunResult) -> NDArray[np.int64]:
+    """Training samples of every class at every client, `[m, c]`."""
+    data = result.data
+    return result.partition.class_counts(data.train_labels.cpu().numpy(), data.spec.classes)
+
+
+def _rounded(values: Tensor) -> list[list[float]]:
+    """A matrix to six significant digits."""
+    return [[float(f"{value:.6g}") for value in row] for row in values.tolist()]
 
 
 def _without_label(settings: Mapping[str, Any]) -> dict[str, Any]:
