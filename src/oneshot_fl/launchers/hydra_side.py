@@ -66,6 +66,11 @@ def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
     return made
 
 
+def jobs_per_gpu(config: DictConfig) -> int:
+    """How many of a sweep's jobs share a GPU; 0 where they use none."""
+    return 0 if config.trainer.accelerator in ("cpu", "mps") else config.trainer.jobs_per_gpu
+
+
 class Launch:
     """One sweeper's jobs, or one batch of them."""
 

@@ -66,7 +66,7 @@ def test_a_process_that_dies_takes_no_other_job_with_it(by_value, tmp_path, monk
 
 @pytest.mark.parametrize(
     ("shown", "jobs_per_gpu", "at_once", "expected"),
-    [("0,1,2,3,4,5,6,7", 1, None, 8), ("0,1", 3, None, 6), ("", 1, None, 5), ("0,1", 3, 4, 4)],
+    [("0,1,2,3,4,5,6,7", 1, None, 8), ("0,1", 3, None, 6), ("", 1, None, 5), ("0,1", 0, None, 5), ("0,1", 3, 4, 4)],
 )
 def test_there_is_a_place_for_each_job_of_a_gpu_or_for_each_core(monkeypatch, shown, jobs_per_gpu, at_once, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
