@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray,sweep,dashboard]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
