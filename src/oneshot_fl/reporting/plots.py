@@ -128,7 +128,9 @@ def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figu
     totals[1].set_xticks(range(classes), [str(total) for total in counts.sum(axis=0)], rotation=90, fontsize=8)
     for axis in totals:
         axis.tick_params(length=0)
-    handles, labels = bubbles.legend_elements("sizes", num=3, func=lambda area: area * counts.max() / BUBBLE)
+    handles, labels = bubbles.legend_elements(
+        "sizes", num=3, color=COLOURS[0], alpha=0.75, func=lambda area: area * counts.max() / BUBBLE
+    )
     axes.legend(
         handles, labels, title="samples", loc="upper left", bbox_to_anchor=(1.1, 1), labelspacing=1.3, frameon=False
     )

@@ -61,7 +61,7 @@ def drawing_library() -> str:
         import vl_convert
     except ImportError as error:
         raise OneshotError(f"report: {error.name} is missing; pip install 'oneshot-fl[report]'") from error
-    return vl_convert.javascript_bundle()
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def report_page(
@@ -89,14 +89,15 @@ def report_page(
 
 
 def _about(runs: Sequence[Run], measure: Measure) -> str:
-    versions = sorted({str(run.summary["versions"]["oneshot_fl"]) for run in runs if _tells_versions(run)})
+    versions = sorted({told for run in runs if (told := _version(run))})
     by = f", of runs by {' and '.join(versions)}" if versions else ""
     made = f"{datetime.now():%d %B %Y, %H:%M}"
     return f"{measure.note}; {measure.header}. Made by oneshot_fl {__version__} on {made}{by}."
 
 
-def _tells_versions(run: Run) -> Any:
-    return run.summary and (run.summary.get("versions") or {}).get("oneshot_fl")
+def _version(run: Run) -> str:
+    """Of the program that made it, where its summary tells."""
+    return str(((run.summary or {}).get("versions") or {}).get("oneshot_fl") or "")
 
 
 def _joined(parts: Iterable[Html]) -> Html:

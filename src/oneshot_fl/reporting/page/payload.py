@@ -23,7 +23,7 @@ ACCURACY = measure_of("accuracy", which="last")
 def payload(runs: Sequence[Run], settings: Sequence[Setting], out: Path, *, measure: Measure, budget: int) -> Json:
     """Everything that the page's script draws; `budget` is the bytes that pictures may take."""
     places = {id(run): (each.number, label) for each in settings for label, mine in each.rows.items() for run in mine}
-    cards = [run_card(run, *places.get(id(run), (None, run.label)), out) for run in runs]
+    cards = [run_card(run, places.get(id(run), (None, run.label)), out) for run in runs]
     for place, pictures in embedded(runs, budget=budget).items():
         cards[place]["pictures"] = pictures
     return {

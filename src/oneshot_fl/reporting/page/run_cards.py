@@ -12,8 +12,9 @@ Json = dict[str, Any]
 OF_CLIENTS = ("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined")
 
 
-def run_card(run: Run, setting: int | None, label: str, out: Path) -> Json:
-    """A run for the page at `out`; what its summary does not tell is left out."""
+def run_card(run: Run, place: tuple[int | None, str], out: Path) -> Json:
+    """A run for the page at `out`; `place` is its setting and the label of its row. What is not told is left out."""
+    setting, label = place
     card = {"s": setting, "m": label, "seed": run.seed, "status": run.status, "command": command(run)}
     if run.folder is not None:
         card |= {"folder": str(run.folder), "href": href(run.folder, out)}

@@ -107,7 +107,7 @@ def all_runs(cards: Sequence[dict[str, Any]], names: Sequence[str], out: Path) -
 
 
 def _folder(run: Run, out: Path) -> Html:
-    return _link(None if run.folder is None else str(run.folder), run.folder and href(run.folder, out))
+    return escaped("–") if run.folder is None else _link(str(run.folder), href(run.folder, out))
 
 
 def _link(folder: str | None, place: str | None) -> Html:
