@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 # Compiled now, by all cores at once, instead of by whatever runs first.
 INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
+BASE ?= HEAD
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow lint type docs format bench clean
+.PHONY: help demo check test test-slow lint type docs format bench evidence clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,14 +20,14 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
 	$(RUN) -m oneshot_fl
 
-check: lint type  ## What a changed line must pass, in under a minute: style, types, unit tests
-	$(PYTEST) tests/unit tests/test_architecture.py
+check: lint type  ## What a changed line must pass, in under a minute: style, types, its unit tests (BASE=main: a branch's)
+	$(PYTEST) $$($(RUN) -m tests.changed $(BASE)) tests/test_architecture.py
 
 test: $(READY)  ## All tests but the slow ones
 	$(PYTEST)
@@ -50,6 +51,11 @@ format: $(READY)  ## Rewrite the sources in the common format
 
 bench: $(READY)  ## Measure the speed, an hour on a quiet machine
 	$(RUN) -m benchmarks --out docs/results/speed.json
+
+evidence: $(READY)  ## Columns of the papers' tables at their own budgets: days, resumable (DATA=folder of data sets)
+	for name in mnist_dirichlet mnist_two_classes; do \
+		$(RUN) -m oneshot_fl -m experiment=evidence/$$name data.root=$(DATA) hydra.sweep.dir=multirun/evidence/$$name; \
+	done
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build site

@@ -6,19 +6,10 @@ Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the i
 
 import os
 import sys
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 from oneshot_fl.version import __version__
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-OF_JOBS: list[Exception] = []
-"""What jobs raised; whatever else arrives in `main` is about composing their configuration."""
 
 
 def main() -> None:
@@ -41,53 +32,29 @@ def _through_hydra() -> None:
 
     from oneshot_fl.config.compose import config_dir
     from oneshot_fl.config.explain import explain
-    from oneshot_fl.config.sweep import SweepFolder, last_line
+    from oneshot_fl.config.sweep import SweepFolder
+    from oneshot_fl.launchers.hydra_side import JobFailedError
+    from oneshot_fl.launchers.task import OF_JOBS, complain, run
+    from oneshot_fl.sweeps.lines import last_line
+    from oneshot_fl.sweeps.search import best_of
 
     try:
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(_job)()
-    except OneshotError:
-        sys.exit(2)  # the line was printed when it happened
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
+    except JobFailedError as error:
+        sys.exit(error.exit_code)
+    except OneshotError as error:  # of the launcher; a single job has told its own
+        complain(str(error))
+        sys.exit(2)
     except Exception as error:
         if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
-            _complain(explain(error, sys.argv[1:]))
+            complain(explain(error, sys.argv[1:]))
             sys.exit(2)
-        if SweepFolder.folder is None:
-            raise
-        sys.exit(1)  # every job's traceback lies in its folder
+        raise
     finally:
         if SweepFolder.folder is not None:
-            _complain(last_line(SweepFolder.folder, SweepFolder.began))
-
-
-def _job(cfg: "DictConfig") -> float:
-    """One job; returns the server's accuracy for sweepers that optimise."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    from oneshot_fl.config import experiment_of
-    from oneshot_fl.config.record import choices
-    from oneshot_fl.job import job
-    from oneshot_fl.reporting.record import ERROR
-
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    single = HydraConfig.get().mode == RunMode.RUN
-    try:
-        summary: dict[str, Any] = job(partial(experiment_of, cfg), choices(cfg), folder)
-        return summary["server"]["accuracy_last"]
-    except OneshotError as error:
-        _complain(str(error))
-        if single:
-            sys.exit(2)
-        raise  # the other jobs of a sweep go on
-    except Exception as error:
-        OF_JOBS.append(error)
-        if not single:
-            _complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
-        raise
-
-
-def _complain(line: str) -> None:
-    print(f"oneshot_fl: {line}", file=sys.stderr)
+            for line in (last_line(SweepFolder.folder), best_of(SweepFolder.folder)):
+                if line:
+                    complain(line)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ What takes long to import is imported by the command that needs it, so that `--h
 """
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +18,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 app = typer.Typer(
-    help="Tables, models in use, and the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
+    help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -25,7 +26,7 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "store", "pack", "aggregate", "predict", "export")
+OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
 
@@ -65,6 +66,68 @@ def tables(context: typer.Context) -> None:
     from oneshot_fl.reporting.tables.__main__ import main as print_tables
 
     print_tables(context.args)
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="folders of runs or sweeps, files of --collect")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the page")] = Path("report.html"),
+    which: Annotated[Literal["last", "best"], typer.Option(help="round of the server")] = "last",
+    metric: Annotated[str, typer.Option(help="accuracy, balanced_accuracy, macro_auroc or ece")] = "accuracy",
+    against: Annotated[str, typer.Option(metavar="METHOD", help="base of the tables' paired differences")] = "fedavg",
+    pictures: Annotated[float, typer.Option(min=0, metavar="MB", help="most room that runs' pictures take")] = 8,
+    title: Annotated[str | None, typer.Option(help="default: the first folder's name")] = None,
+) -> None:
+    """Write one page over many runs, also half-finished ones, that needs no network."""
+    from oneshot_fl.reporting.page.build import write_report
+    from oneshot_fl.reporting.tables.measures import measure_of
+    from oneshot_fl.reporting.tables.runs import read_runs
+
+    measure = measure_of(metric, which=which)
+    print(
+        write_report(
+            read_runs(paths),
+            out,
+            measure=measure,
+            which=which,
+            against=against,
+            megabytes=pictures,
+            title=title or paths[0].absolute().stem,
+        )
+    )
+
+
+@app.command()
+def status(
+    sweep: Annotated[Path, typer.Argument(metavar="DIR", help="a sweep's folder (hydra.sweep.dir)")],
+    rerun: Annotated[
+        str | None, typer.Option(metavar="failed", help="run exactly the jobs again that failed or were killed")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print the command that --rerun would run")] = False,
+) -> None:
+    """How the jobs of a sweep stand: done, running, failed, to do, and how long it still takes."""
+    from oneshot_fl.sweeps.lines import status_lines
+    from oneshot_fl.sweeps.manifest import read_manifest
+    from oneshot_fl.sweeps.rerun import command_of_failed, go_to
+    from oneshot_fl.sweeps.state import jobs_of
+
+    folder = sweep.absolute()
+    manifest = read_manifest(folder)
+    if rerun is None:
+        print(*status_lines(folder, jobs_of(folder, manifest), time.time()), sep="\n")
+        return
+    if rerun != "failed":
+        raise OneshotError(f"--rerun {rerun}: must be failed; the sweep's own command runs whatever is not done")
+    words = command_of_failed(folder, manifest)
+    print(shlex.join(["python", "-m", "oneshot_fl", *words]), flush=True)
+    if not dry_run:
+        from oneshot_fl.__main__ import main as hydra_main
+
+        go_to(manifest)
+        sys.argv[1:] = words
+        hydra_main()
 
 
 @app.command()
@@ -183,6 +246,26 @@ def export(
     formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
     for path in write(model, out, formats, allowed=allow or ()):
         print(path)
+
+
+@app.command()
+def dashboard(
+    project: Annotated[str, typer.Argument(help="of Weights & Biases, logger.wandb.project")] = "oneshot_fl",
+    entity: Annotated[str | None, typer.Option(metavar="NAME", help="user or team; default: who is logged in")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="write the specification there, and send nothing")
+    ] = None,
+) -> None:
+    """Write the dashboard of a project into Weights & Biases: a report and a workspace."""
+    from oneshot_fl.disk import write_atomically
+    from oneshot_fl.tracking.dashboard import save, specification
+
+    if out is None:
+        for address in save(project, entity):
+            print(address)
+    else:
+        write_atomically(out, json.dumps(specification(project, entity or ""), indent=1))
+        print(out)
 
 
 @store.command("ls")

@@ -1,37 +1,81 @@
 """One job: an experiment becomes a finished run in its folder, with the trace of how it stands."""
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oneshot_fl.reporting.finished import adopt, finished
-from oneshot_fl.reporting.record import traced
+from oneshot_fl.devices import lease_device
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.finished import Finished, adopt, finished, record_of
+from oneshot_fl.reporting.record import Trace, traced
 
 if TYPE_CHECKING:
     from oneshot_fl.experiment import Experiment
 
 
-def job(bind: Callable[[], "Experiment"], known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Bind, run and remember one experiment, or find that it is done already; the summary.
+def job(
+    bind: Callable[[], "Experiment"], known: Mapping[str, Any], config: Mapping[str, Any] | None, folder: Path
+) -> dict[str, Any]:
+    """Find that a run is done already, or lease a device, bind, run and remember it; the summary.
 
     Args:
         bind: makes the experiment, or says what is wrong with it: that is part of the trace.
         known: what can be told of the run before.
+        config: the whole configuration, plain and resolved; None where that cannot be, which `bind` says.
+        folder: for all that it leaves.
 
     Raises:
         OneshotError: something is wrong with the configuration or the data.
     """
+    place = remembered(config)
+    if place and (done := place.find()):
+        summary = take_over(done, known, folder)
+        place.remember(folder)
+        print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
+        return summary
     with traced(folder, known) as trace:
+        _lease(config, trace)
         experiment = bind()
-        place = finished(experiment.record, experiment.config, experiment.store)
-        trace.describe({**experiment.record, **({"key": place.key} if place else {})})
-        if place and (done := place.find()):
-            summary = adopt(done, folder)
-            print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
-        else:
-            from oneshot_fl.pipeline import run
+        trace.describe({**experiment.record, **_own(known), **({"key": place.key} if place else {})})
+        from oneshot_fl.pipeline import run
 
-            summary = run(experiment, folder)
+        summary = run(experiment, folder)
     if place:
         place.remember(folder)
     return summary
+
+
+def remembered(config: Mapping[str, Any] | None) -> Finished | None:
+    """Where a run would be remembered; None where it cannot be, or where the door has to say what is wrong with it."""
+    try:
+        return finished(config) if config is not None else None
+    except (OneshotError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is."""
+    if done.resolve() == folder.resolve():
+        return adopt(done, folder)
+    with traced(folder, record_of(done, known)):
+        return adopt(done, folder)
+
+
+def _own(known: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sweep knows of a job and its experiment does not."""
+    return {key: known[key] for key in ("job",) if key in known}
+
+
+def _lease(config: Mapping[str, Any] | None, trace: Trace) -> None:
+    """One device for this process, before torch is loaded."""
+    trainer = (config or {}).get("trainer")
+    if not isinstance(trainer, Mapping):
+        return
+    jobs = trainer.get("jobs_per_gpu")
+    if type(jobs) is int and jobs > 0:  # else the door says what it must be
+        trace.on(lease_device(str(trainer.get("accelerator")), jobs, waiting=_say))
+
+
+def _say(line: str) -> None:
+    print(f"oneshot_fl: {line}", file=sys.stderr)

@@ -16,7 +16,7 @@ SETTINGS = {
     "mixed": ("model=mixed", "model.names=[cnn2,lenet5,cnn2_plain]", "server_model=cnn2"),
     "voting": ("model=mixed", "model.names=[cnn2,lenet5]", "++method.per_architecture=true"),
     "weak": ("model=cnn2_plain", "partition.clients=6"),
-    "many": ("partition=lognormal", "partition.clients=20", "partition.sigma=0.8", "model=cnn2_torch"),
+    "many": ("partition=lognormal", "partition.clients=8", "partition.sigma=0.8", "model=cnn2_torch"),
 }
 RUNS = [
     *((method, "same") for method in THEIRS),  # ours: tests/pipeline/test_end_to_end.py

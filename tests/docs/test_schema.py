@@ -25,7 +25,12 @@ def schema():
         ("method=fedmho", "clients=half_cvae", "method.source.samples=60"),
         (
             *("method=fedavg", "clients=dp", "clients.epochs=1", "model=cnn2_group"),
-            *("evaluate=privacy", "evaluate.privacy.epochs=1", "evaluate.privacy.samples=60"),
+            *(
+                "evaluate=privacy",
+                "evaluate.privacy.epochs=1",
+                "evaluate.privacy.samples=60",
+                "evaluate.privacy.references=2",
+            ),
         ),
         ("method=feddf", "proxy.samples=64", "communication_rounds=2"),
     ],

@@ -31,8 +31,21 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         raise OneshotError(explain(error)) from error
 
 
-def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str, Any]]":
-    """What makes the experiment of some overrides, and what can be told of it before: the two that a job takes.
+def resolved(cfg: "DictConfig") -> dict[str, Any] | None:
+    """The whole configuration as built-in containers; None where a value refers to nothing, which the door says."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    from oneshot_fl.config.compose import plain
+
+    try:
+        config: dict[str, Any] = plain(cfg)
+    except (OmegaConfBaseException, RecursionError):
+        return None
+    return config
+
+
+def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str, Any], dict[str, Any] | None]":
+    """What makes the experiment of some overrides, what can be told of it before, and its settings: what a job takes.
 
     Raises:
         OneshotError: the overrides cannot be composed.
@@ -46,4 +59,4 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
         cfg = composed(*overrides)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, overrides)) from error
-    return partial(experiment_of, cfg), {**choices(cfg), "overrides": list(overrides)}
+    return partial(experiment_of, cfg), {**choices(cfg), "overrides": list(overrides)}, resolved(cfg)

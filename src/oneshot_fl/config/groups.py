@@ -64,6 +64,7 @@ def _of(cls: type, *names: str) -> dict[str, Parameter]:
 @cache
 def tables() -> dict[str, dict[str, Any]]:
     """Everything that each group without a `_target_` takes; whatever else is set in it is an error."""
+    from oneshot_fl.experiment import Plots
     from oneshot_fl.parts.slots import Schedule  # torch and lightning: not for --help
     from oneshot_fl.phases.clients.training import Training
     from oneshot_fl.phases.distill import Distillation
@@ -72,6 +73,7 @@ def tables() -> dict[str, dict[str, Any]]:
     from oneshot_fl.phases.recite import Recitation
     from oneshot_fl.phases.stratify import Stratification
     from oneshot_fl.phases.trainer import TrainerSettings
+    from oneshot_fl.phases.validate import Images
 
     epochs = dict.fromkeys(("local_epochs", "local_epochs_multi_round", "local_epochs_cvae", "rounds"), CountOrZero)
     return {
@@ -97,6 +99,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "ensembles": Mapping[str, Any],
             "batch_size": BatchSize,
             "fidelity": Fidelity | None,
+            "validation": Images | None,
             "privacy": Privacy | None,
         },
         "evaluate.fidelity": {
@@ -110,6 +113,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "model": Name | None,
         },
         "trainer": _of(TrainerSettings),
+        "plots": _of(Plots),
         "method": {
             "name": Name,
             **dict.fromkeys(SLOTS, Parameter(Any, required=False)),
@@ -185,7 +189,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, first=1, given={"config"})
+        check_call(f"logger.{name}", node, given={"save_dir"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
     check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)

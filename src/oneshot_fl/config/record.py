@@ -16,12 +16,16 @@ TRACE = "run.json"
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
-    *("data.cache", "data.download", "distill.images", "evaluate"),
+    *("data.cache", "data.download", "distill.images", "evaluate", "plots", "trainer.jobs_per_gpu"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 
 Everything else tells runs apart, also groups that did not exist when this was written.
 """
+
+
+UNLIKE_BEFORE = {"distill.held_out": 0.0}
+"""Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
 
 
 def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,10 @@ def _without(node: Mapping[str, Any], seed: int, prefix: str) -> dict[str, Any]:
     return {
         key: _without(value, seed, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in node.items()
-        if f"{prefix}{key}" not in NOT_COMPARED and key != "of" and not (key == "seed" and value == seed)
+        if f"{prefix}{key}" not in NOT_COMPARED
+        and key != "of"
+        and not (key == "seed" and value == seed)
+        and UNLIKE_BEFORE.get(f"{prefix}{key}", ...) != value
     }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,7 +13,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from oneshot_fl.devices import cpu_has_bf16
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import Count
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
@@ -28,6 +29,8 @@ class TrainerSettings:
     """Lightning's words, or `auto`: the fastest arithmetic that was measured to learn the same on this device."""
     channels_last: bool
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    jobs_per_gpu: Count = 1
+    """How many jobs share a device (`devices`); changes no number."""
 
     def resolved(self) -> "TrainerSettings":
         """The same with `auto` as what it is here.
@@ -125,11 +128,6 @@ def precision_here(settings: TrainerSettings) -> Precision:
         return settings.precision
     device = device_of(replace(settings, precision="32-true"))
     return "bf16-mixed" if device.type == "cpu" and cpu_has_bf16() else "32-true"
-
-
-def cpu_has_bf16(described: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this CPU multiplies bf16 numbers in hardware (AVX-512 or AMX); where nobody tells, it does not."""
-    return described.is_file() and not {"avx512_bf16", "amx_bf16"}.isdisjoint(described.read_text().split())
 
 
 def minimise(

@@ -1,8 +1,9 @@
 """Runs that are done already: found again before any data is loaded, so that a sweep begun anew skips them.
 
-`<store>/runs/<key>.json` names the folder of a finished run. The key covers the whole configuration, the code and, for
-data that lies in files, every file's place, size and time of change. Data of a user's own function may come from
-anywhere: such runs load them, and find the results of their phases in the store instead.
+`<store>/runs/<key>.<arithmetic>.json` names the folder of a finished run. The key covers the whole configuration, the
+code and, for data that lies in files, every file's place, size and time of change; the arithmetic is what the machine
+made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it does. Data of a user's own
+function may come from anywhere: such runs load them, and find the results of their phases in the store instead.
 """
 
 import hashlib
@@ -14,13 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
+from oneshot_fl.recipe import digest_of
 from oneshot_fl.reporting.record import TRACE
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
-ANYWHERE = ("hydra", "store", "study")
+ANYWHERE = ("hydra", "store", "study", "workers")
 """Keys that do not change what a run's folder holds."""
+LOG = "job.log"
+"""What a job of a parallel sweep printed, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +34,25 @@ class Finished:
 
     store: Path
     key: str
+    arithmetic: str
+    """`devices.arithmetic_here`"""
 
     @property
     def _file(self) -> Path:
-        return self.store / "runs" / f"{self.key}.json"
+        return self.store / "runs" / f"{self.key}.{self.arithmetic}.json"
 
     def find(self) -> Path | None:
-        """The folder of a finished run of this key that is still there."""
+        """The folder of a finished run of this key and arithmetic that is still there."""
+        return self._named(self._file)
+
+    def find_of_any_machine(self) -> Path | None:
+        """The same whatever the machine made of `auto`, for those who ask on behalf of another machine."""
+        files = sorted((self.store / "runs").glob(f"{self.key}.*.json"))
+        return next((folder for file in files if (folder := self._named(file))), None)
+
+    def _named(self, file: Path) -> Path | None:
         try:
-            folder = Path(json.loads(self._file.read_text())["folder"])
+            folder = Path(json.loads(file.read_text())["folder"])
             trace = json.loads((folder / TRACE).read_text())
             json.loads((folder / "summary.json").read_text())
         except (OSError, ValueError, KeyError, TypeError):
@@ -51,8 +66,12 @@ class Finished:
         write_atomically(self._file, json.dumps({"folder": str(folder.absolute())}))
 
 
-def finished(record: Mapping[str, Any], config: Mapping[str, Any], store: Path) -> Finished | None:
-    """Where this run would be remembered; None where its data may come from anywhere."""
+def finished(config: Mapping[str, Any]) -> Finished | None:
+    """Where the run of a whole, resolved configuration would be remembered; None where its data may come from anywhere.
+
+    Raises:
+        OneshotError: a `_target_` has no module.
+    """
     if not all(_is_ours(config.get(group)) for group in ("data", "proxy")):
         return None
     roots = {str(node["root"]) for group in ("data", "proxy") if (node := config[group]).get("root")}
@@ -60,8 +79,16 @@ def finished(record: Mapping[str, Any], config: Mapping[str, Any], store: Path) 
     if None in stamps.values():
         return None
     told = {key: value for key, value in config.items() if key not in ANYWHERE}
-    text = json.dumps([told, record["code"]["digest"], stamps], sort_keys=True, default=str)
-    return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20])
+    told["trainer"] = {key: value for key, value in config["trainer"].items() if key != "jobs_per_gpu"}
+    text = json.dumps([told, digest_of("oneshot_fl.pipeline", config), stamps], sort_keys=True, default=str)
+    store = Path(config["store"]).expanduser().absolute()
+    return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
+
+
+def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What a finished run says of itself, for another one that is the same but for what is `known` of it."""
+    record = json.loads((done / TRACE).read_text())
+    return record | {key: known[key] for key in ("study", "overrides", "job") if key in known}
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:
@@ -69,7 +96,7 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     if done.resolve() != folder.resolve():
         for path in done.iterdir():
-            if path.is_file() and path.name != TRACE:
+            if path.is_file() and path.name not in (TRACE, LOG):
                 shutil.copyfile(path, folder / path.name)
     return json.loads((folder / "summary.json").read_text())
 

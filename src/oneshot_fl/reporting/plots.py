@@ -1,7 +1,8 @@
 """Figures of a run, drawn without a display."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,13 @@ ANNOTATED_CELLS = 200
 """Heat maps up to this many cells carry their numbers."""
 GRID_ROWS = 50
 """Classes in a grid of images: all of EMNIST's 47, not all of CIFAR-100's."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's, which colour-blind readers tell apart, without yellow, which white swallows."""
+DASHES: tuple[Any, ...] = ("-", (0, (7, 3)), (0, (2, 2)), (0, (9, 3, 2, 3)))
+BUBBLE = 500
+"""Area of the largest bubble, in square points."""
+Labelled = tuple[Tensor, Tensor]
+"""Images, uint8 `[n, C, H, W]`, and their labels."""
 
 
 def draw_all(
@@ -32,9 +40,11 @@ def draw_all(
     history: list[dict[str, Any]],
     ensembles: dict[str, float],
     confusion: np.ndarray,
-    synthetic: tuple[Tensor, Tensor] | None,
+    synthetic: Labelled | None,
+    real: Labelled,
     recitals: tuple[Recital, ...],
     note: Callable[[str], None],
+    also: str = "png",
 ) -> dict[str, Path]:
     """Draw what a run has, as PNG files in `folder`; by then the results are there, so no figure ever fails a run.
 
@@ -44,29 +54,33 @@ def draw_all(
         history: the server's rounds, each with `round` and `accuracy`; empty where there were none.
         ensembles: test accuracies by name.
         confusion: the server's, test images `[c, c]` of the row's class called the column's.
-        synthetic: images, uint8 `[n, C, H, W]`, and their labels.
+        synthetic: images that the server made, and their labels.
+        real: images of the same classes, to hold them against.
         recitals: of every client, where a part of the method needed them.
         note: is called with one line about a figure that could not be drawn.
+        also: the format, `svg` or `pdf`, of a second file beside each PNG; `png`: there is none.
     """
     figures: dict[str, Callable[[], Figure]] = {
         "partition": partial(partition_bubbles, counts, class_names),
         "confusion": partial(confusion_map, confusion, class_names),
     }
     if guidance is not None:
-        figures["guidance"] = partial(guidance_maps, guidance)
+        figures["guidance"] = partial(guidance_maps, guidance, class_names)
     if history:
         figures["accuracy"] = partial(accuracy_curve, history, ensembles)
     if synthetic:
-        figures["synthetic"] = partial(image_grid, *synthetic, class_names)
+        figures["synthetic"] = partial(synthetic_grid, synthetic, real, class_names)
     if recitals:
         figures["recitals"] = partial(recital_grid, recitals)
-    paths = {name: _drawn(make, folder / f"{name}.png", note) for name, make in figures.items()}
+    paths = {name: _drawn(make, folder / f"{name}.png", also, note) for name, make in figures.items()}
     return {name: path for name, path in paths.items() if path is not None}
 
 
-def _drawn(make: "Callable[[], Figure]", path: Path, note: Callable[[str], None]) -> Path | None:
+def _drawn(make: "Callable[[], Figure]", path: Path, also: str, note: Callable[[str], None]) -> Path | None:
     try:
-        return save(make(), path)
+        figure = make()
+        save(figure, path.with_suffix(f".{also}"))
+        return save(figure, path)
     except Exception as error:  # a drawing library's, a font's, the disk's: the line says which
         note(f"{path.name} could not be drawn ({type(error).__name__}: {' '.join(str(error).split())})")
         return None
@@ -91,16 +105,35 @@ def save(figure: "Figure", path: Path) -> Path:
     return path
 
 
+def line_styles() -> Iterator[dict[str, Any]]:
+    """Colour, dashes and width of the first line, the second and so on; a later one leaves an earlier one visible."""
+    for n in count():
+        dash = DASHES[(n + n // len(COLOURS)) % len(DASHES)]
+        yield {"color": COLOURS[n % len(COLOURS)], "linestyle": dash, "linewidth": max(1.2, 3 - 0.25 * n)}
+
+
 def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Samples of every class at every client, `[m, c]`: the area of a bubble is the count (FedHydra, Fig. 9)."""
     clients, classes = counts.shape
-    figure, axes = new_figure(2 + 0.45 * classes, 1.5 + 0.45 * clients)
+    figure, axes = new_figure(3.4 + 0.45 * classes, 2.2 + 0.45 * clients)
     k, j = np.nonzero(counts)
-    axes.scatter(j, k, s=500 * counts[k, j] / counts.max(), alpha=0.7)
+    bubbles = axes.scatter(j, k, s=BUBBLE * counts[k, j] / counts.max(), alpha=0.75, color=COLOURS[0], linewidths=0)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
+    axes.set_title("Training samples of each client by class; in all: right and top", fontsize=10)
     _name_classes(axes, class_names)
     axes.set_yticks(range(clients))
     axes.grid(alpha=0.2)
+    totals = axes.secondary_yaxis("right"), axes.secondary_xaxis("top")
+    totals[0].set_yticks(range(clients), [str(total) for total in counts.sum(axis=1)])
+    totals[1].set_xticks(range(classes), [str(total) for total in counts.sum(axis=0)], rotation=90, fontsize=8)
+    for axis in totals:
+        axis.tick_params(length=0)
+    handles, labels = bubbles.legend_elements(
+        "sizes", num=3, color=COLOURS[0], alpha=0.75, func=lambda area: area * counts.max() / BUBBLE
+    )
+    axes.legend(
+        handles, labels, title="samples", loc="upper left", bbox_to_anchor=(1.1, 1), labelspacing=1.3, frameon=False
+    )
     return figure
 
 
@@ -114,11 +147,13 @@ def confusion_map(confusion: np.ndarray, class_names: tuple[str, ...]) -> "Figur
     """Shares of every class's test images by what they were called, of counts `[c, c]`; a class without any is grey."""
     classes, images = len(confusion), confusion.sum(axis=1, keepdims=True)
     side = min(0.45 * classes, 20)
-    figure, axes = new_figure(2 + side, 1.5 + side)
+    figure, axes = new_figure(3 + side, 1.8 + side)
     axes.set_facecolor("lightgrey")
     shares = np.where(images > 0, confusion / np.maximum(images, 1), np.nan)
-    axes.imshow(shares, vmin=0, vmax=1, cmap="viridis")
+    picture = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis")
     axes.set(xlabel="called", ylabel="class")
+    axes.set_title("Test images of each class by what the server calls them", fontsize=10)
+    figure.colorbar(picture, ax=axes, label="share of the class", shrink=0.8)
     _name_classes(axes, class_names)
     axes.set_yticks(range(classes), [literal(name) for name in class_names])
     if confusion.size <= ANNOTATED_CELLS:
@@ -134,37 +169,68 @@ def _legible(value: float) -> str:
     return "w" if value <= 0.6 else "k"
 
 
-def guidance_maps(U: Tensor) -> "Figure":
+def guidance_maps(U: Tensor, class_names: tuple[str, ...]) -> "Figure":
     """U_r and U_c of a guidance matrix `[c, m]`, drawn client by class (FedHydra, Fig. 5b)."""
     classes, clients = U.shape
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3 + 0.9 * classes, 1.5 + 0.4 * clients), layout="constrained")
-    for axes, weights, name in zip(
-        figure.subplots(1, 2), (normalised_rows(U), normalised_columns(U)), ("$U_r$", "$U_c$"), strict=True
-    ):
-        _heat_map(axes, weights.T.numpy(), name)
+    figure = Figure(figsize=(4 + 0.9 * classes, 2 + 0.4 * clients), layout="constrained")
+    maps = {
+        "$U_r$: of each class, shares of the clients": normalised_rows(U),
+        "$U_c$: of each client, shares of the classes": normalised_columns(U),
+    }
+    both = figure.subplots(1, 2)
+    for axes, (title, weights) in zip(both, maps.items(), strict=True):
+        picture = _heat_map(axes, weights.T.numpy(), title, class_names)
+    figure.colorbar(picture, ax=both, label="share")
     return figure
 
 
-def _heat_map(axes: "Axes", values: np.ndarray, title: str) -> None:
-    axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    axes.set(title=title, xlabel="class", ylabel="client", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
+def _heat_map(axes: "Axes", values: np.ndarray, title: str, class_names: tuple[str, ...]) -> Any:
+    picture = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axes.set(xlabel="class", ylabel="client", yticks=range(values.shape[0]))
+    axes.set_title(title, fontsize=10)
+    _name_classes(axes, class_names)
     if values.size <= ANNOTATED_CELLS:
         for (k, j), value in np.ndenumerate(values):
             axes.text(j, k, f"{value:.2f}", ha="center", va="center", fontsize=7, color=_legible(value))
+    return picture
 
 
 def accuracy_curve(history: list[dict[str, Any]], ensembles: dict[str, float]) -> "Figure":
-    """The server's test accuracy against rounds, with the ensembles as lines (FedHydra, Figs. 3, 4, 6)."""
-    figure, axes = new_figure(6, 4)
-    axes.plot([row["round"] for row in history], [row["accuracy"] for row in history], marker=".", label="server")
-    for number, (name, accuracy) in enumerate(ensembles.items(), start=1):
-        axes.axhline(accuracy, color=f"C{number}", linestyle="--", linewidth=1, label=literal(f"ensemble: {name}"))
+    """The server's test accuracy against rounds, with the ensembles as lines (FedHydra, Figs. 3, 4, 6).
+
+    Ensembles of one accuracy share a line.
+    """
+    figure, axes = new_figure(7, 4)
+    server, *others = zip(line_styles(), ["server", *_alike(ensembles)], strict=False)
+    axes.plot(
+        [row["round"] for row in history], [row["accuracy"] for row in history], marker=".", label="server", **server[0]
+    )
+    for style, names in others:
+        label = f"ensemble: {', '.join(names)} ({ensembles[names[0]]:.1%})"
+        axes.axhline(ensembles[names[0]], **{**style, "linewidth": 1.3}, label=literal(label))
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes.set_title("The server's test accuracy over rounds", fontsize=10)
+    whole_numbers(axes)
     axes.grid(alpha=0.2)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, frameon=False)
     return figure
+
+
+def _alike(values: dict[str, float]) -> list[list[str]]:
+    """The names of equal values together."""
+    groups: dict[float, list[str]] = {}
+    for name, value in values.items():
+        groups.setdefault(round(value, 4), []).append(name)
+    return list(groups.values())
+
+
+def whole_numbers(axes: "Axes") -> None:
+    """Ticks of rounds, of which there is no half."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def recital_grid(recitals: tuple[Recital, ...], *, columns: int = 20) -> "Figure":
@@ -172,25 +238,43 @@ def recital_grid(recitals: tuple[Recital, ...], *, columns: int = 20) -> "Figure
     ordered = [recital.images[recital.labels.argsort(stable=True)] for recital in recitals]
     clients = torch.arange(len(ordered)).repeat_interleave(torch.tensor([len(images) for images in ordered]))
     names = tuple(f"client {k}" for k in range(len(ordered)))
-    return image_grid(torch.cat(ordered), clients, names, columns=columns)
+    blocks = {"what each client's model recites, from its first class to its last": (torch.cat(ordered), clients)}
+    return image_grid(blocks, names, columns=columns)
 
 
-def image_grid(images: Tensor, labels: Tensor, class_names: tuple[str, ...], *, columns: int = 10) -> "Figure":
-    """One row per class of images, uint8 `[n, C, H, W]`, at most `columns` of them, evenly spaced (FedMHO, Fig. 9).
+def synthetic_grid(synthetic: Labelled, real: Labelled, class_names: tuple[str, ...]) -> "Figure":
+    """Images that the server made, and real ones of the same classes beside them (FedMHO, Fig. 9)."""
+    return image_grid({"synthetic, last round": synthetic, "real": real}, class_names)
 
-    Only the first `GRID_ROWS` classes get one.
+
+def image_grid(blocks: dict[str, Labelled], class_names: tuple[str, ...], *, columns: int = 10) -> "Figure":
+    """Blocks side by side, in each a row per class of at most `columns` images, evenly spaced.
+
+    The classes are the first block's, at most `GRID_ROWS` of them.
     """
+    first, labels = next(iter(blocks.values()))
     present = labels.unique().tolist()[:GRID_ROWS]
     names = [literal(class_names[label]) for label in present]
-    figure, axes = new_figure(0.6 * columns + 0.5 + 0.1 * max(map(len, names)), 0.6 * len(present) + 0.2)
+    width, size = len(blocks) * (columns + 1) - 1, first.shape[-1] + 1
+    figure, axes = new_figure(0.5 * width + 0.5 + 0.1 * max(map(len, names)), 0.5 * len(present) + 0.6)
+    canvas = np.ones((len(present) * size, width * size, 3))
+    for place, block in enumerate(blocks.values()):
+        _fill(canvas[:, place * (columns + 1) * size :], block, present, columns)
+    axes.imshow(canvas, interpolation="nearest")
+    axes.set_yticks([size * row + size / 2 for row in range(len(present))], names)
+    middles = [((columns + 1) * place + columns / 2) * size for place in range(len(blocks))]
+    axes.set_xticks(middles, [literal(title) for title in blocks])
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _fill(canvas: np.ndarray, block: Labelled, present: list[int], columns: int) -> None:
+    """Draw a block's images at the left of a canvas `[rows, width, 3]` of white."""
+    images, labels = block
     size = images.shape[-1] + 1
-    canvas = np.ones((len(present) * size, columns * size, 3))
     for row, label in enumerate(present):
         own = images[labels == label]
         for column, image in enumerate(own[evenly_spaced(len(own), columns)]):
             top, left = row * size, column * size
             canvas[top : top + size - 1, left : left + size - 1] = image.permute(1, 2, 0).numpy() / 255
-    axes.imshow(canvas, interpolation="nearest")
-    axes.set_yticks([size * row + size / 2 for row in range(len(present))], names)
-    axes.set_xticks([])
-    return figure

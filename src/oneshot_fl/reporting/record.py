@@ -1,6 +1,10 @@
 """The trace that a run leaves from its first moment, also where it fails or is stopped: `run.json`, `error.txt`."""
 
 import json
+import os
+import socket
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,23 +16,36 @@ from oneshot_fl.disk import write_atomically
 from oneshot_fl.process import Interrupted, interruption
 
 ERROR = "error.txt"
+ALIVE = 15.0
+"""Seconds after which a running job renews the time of change of its trace, for those who look from other machines."""
 
 
 class Trace:
-    """`run.json` in a run's folder: what the run is, and how it stands."""
+    """`run.json` in a run's folder: what the run is, where it runs, and how it stands."""
 
     def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
         self.folder, self.record = folder, dict(record)
+        self.where: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "begun": round(time.time(), 3)}
 
     def describe(self, record: Mapping[str, Any]) -> None:
         """More is known of the run now."""
         self.record = dict(record)
         self.write("running")
 
-    def write(self, status: str, **more: str) -> None:
+    def on(self, device: str) -> None:
+        """What it computes on is known now."""
+        self.where["device"] = device
+        self.write("running")
+
+    def write(self, status: str, **more: Any) -> None:
         """The record and how the run stands: running, done, failed, interrupted."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / TRACE, json.dumps({**self.record, "status": status, **more}, indent=1))
+        told = {**self.record, **self.where, "status": status, **more}
+        write_atomically(self.folder / TRACE, json.dumps(told, indent=1))
+
+    def end(self, status: str, **more: str) -> None:
+        """The last word on it, with the seconds that it took."""
+        self.write(status, seconds=round(time.time() - self.where["begun"], 3), **more)
 
     def keep_error(self) -> None:
         """The traceback of the exception that is being handled."""
@@ -37,7 +54,7 @@ class Trace:
 
 @contextmanager
 def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
-    """Keep `run.json` in `folder` while a run is on; one that is killed leaves it at `running`.
+    """Keep `run.json` in `folder` while a run is on; one that is killed leaves it at `running`, and growing old.
 
     Args:
         record: what is known of the run before its configuration is checked.
@@ -46,13 +63,33 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     trace.write("running")
     (folder / ERROR).unlink(missing_ok=True)
     try:
-        yield trace
+        with _alive(folder / TRACE):
+            yield trace
     except (Interrupted, Exception) as error:
         interrupted = error if isinstance(error, Interrupted) else interruption()
         if interrupted is not None:
-            trace.write("interrupted", error=str(interrupted))
+            trace.end("interrupted", error=str(interrupted))
             raise
-        trace.write("failed", error=" ".join(str(error).split()))
+        trace.end("failed", error=" ".join(str(error).split()))
         trace.keep_error()
         raise
-    trace.write("done")
+    trace.end("done")
+
+
+@contextmanager
+def _alive(file: Path) -> Iterator[None]:
+    """Renew a file's time of change as long as the block lasts."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(ALIVE):
+            if file.exists():  # a folder may be removed under a run
+                os.utime(file)
+
+    thread = threading.Thread(target=renew, name="alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

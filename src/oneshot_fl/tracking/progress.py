@@ -1,12 +1,21 @@
-"""Progress of the phases: bars on a terminal, one line per finished phase elsewhere."""
+"""Progress of the phases: bars on a terminal; elsewhere a line per finished phase, and one a minute of the others."""
 
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+
+PULSE = "progress.txt"
+"""In the folder of a run that is on: the line that tells how far it is, for whoever looks from outside."""
+RENEWED = 5.0
+"""Seconds between two such lines."""
+HEARTBEAT = 60.0
+"""Seconds between two lines of a phase where there is no terminal to show its bar."""
 
 
 class Task:
@@ -16,6 +25,7 @@ class Task:
         self._bars, self._name, self._unit, self._total = bars, name, unit, total
         self._begun, self._stored = time.perf_counter(), 0
         self._id = bars.add_task(name, total=total, detail="")
+        self.over = False
 
     def advance(self, detail: str = "") -> None:
         """One step more."""
@@ -34,8 +44,16 @@ class Task:
         """Steps done so far."""
         return int(self._bars.tasks[self._id].completed)
 
+    def told(self) -> str:
+        """How far it is: `distillation: 37 of 200 rounds after 312 s, accuracy 0.532`."""
+        detail = str(self._bars.tasks[self._id].fields["detail"])
+        seconds = time.perf_counter() - self._begun
+        far = f"{self._name}: {self.completed} of {self._total} {self._unit} after {seconds:.0f} s"
+        return f"{far}, {detail}" if detail else far
+
     def finish(self, detail: str = "") -> None:
         """The phase is over."""
+        self.over = True
         self.reach(self._total, detail)
         if not self._bars.console.is_terminal:
             self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip())
@@ -60,7 +78,7 @@ def _silent(name: str, total: int, unit: str) -> Task:
 class Progress:
     """All bars of a run; a context manager."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, folder: Path | None = None) -> None:
         self._bars = Bars(
             TextColumn("{task.description:>16}"),
             BarColumn(),
@@ -71,20 +89,45 @@ class Progress:
             console=console,
             disable=not console.is_terminal,
         )
+        self._tasks: list[Task] = []
+        self._pulse = None if folder is None else folder / PULSE
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="progress", daemon=True)
 
     def task(self, name: str, total: int, unit: str) -> Task:
         """A new bar of `total` steps, counted in `unit`."""
-        return Task(self._bars, name, total, unit)
+        self._tasks.append(Task(self._bars, name, total, unit))
+        return self._tasks[-1]
 
     def note(self, text: str) -> None:
         """A line for the user above the bars."""
         self._bars.console.print(f"note: {text}")
 
+    def now(self) -> str:
+        """How far the phase is that is on; empty between two of them."""
+        return next((task.told() for task in reversed(self._tasks) if not task.over), "")
+
+    def _beat(self) -> None:
+        """Say every few seconds in the run's folder, and once a minute where there is no terminal, how far it is."""
+        said = time.monotonic()
+        while not self._over.wait(RENEWED):
+            line = self.now()
+            if self._pulse is not None and self._pulse.parent.is_dir():
+                self._pulse.write_text(f"{line}\n")
+            if line and not self._bars.console.is_terminal and time.monotonic() - said >= HEARTBEAT:
+                said = time.monotonic()
+                self._bars.console.print(line)
+
     def __enter__(self) -> "Progress":
         self._bars.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._pulse is not None:
+            self._pulse.unlink(missing_ok=True)
         self._bars.stop()

@@ -79,6 +79,7 @@ def _complaint(*overrides: str) -> str:
         ("evaluate.fidelity.samples=9", ["evaluate.fidelity.samples", "another one has"]),
         ("trainer.matmul_precision=tf32", ["trainer.matmul_precision=tf32", "highest, high, medium"]),
         ("seed=-1", ["seed=-1"]),
+        ("plots.format=gif", ["plots.format=gif", "one of png, svg, pdf"]),
         ("communication_rounds=0", ["communication_rounds=0", "at least 1"]),
         ("communication_rounds=2 server_model=lenet5", ["communication_rounds=2", "one architecture"]),
         ("+protocol.x=1", ["protocol: has no keys", "protocol=NAME"]),

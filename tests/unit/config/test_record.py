@@ -67,6 +67,7 @@ def test_every_key_that_is_left_out_is_one_of_the_configuration():
         ("store=/elsewhere", False),
         ("evaluate=fidelity", False),
         ("study=another", False),
+        ("plots.format=svg", False),
     ],
 )
 def test_what_tells_two_runs_apart(override, differs):

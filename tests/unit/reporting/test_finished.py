@@ -19,30 +19,42 @@ def root(tmp_path):
 def _config(root, **more):
     data = {"name": "image_folder", "_target_": "oneshot_fl.data.image_folder.image_folder", "root": str(root)}
     proxy = {"name": "noise", "_target_": "oneshot_fl.data.proxy.noise"}
-    return {"data": data, "proxy": proxy, "seed": 0, "logger": {}, **more}
+    trainer = {"accelerator": "cpu", "precision": "32-true", "jobs_per_gpu": 1}
+    return {"data": data, "proxy": proxy, "seed": 0, "logger": {}, "trainer": trainer, "store": "store", **more}
 
 
-def _key(config, tmp_path, digest="code"):
-    return finished({"code": {"digest": digest}}, config, tmp_path).key
+@pytest.fixture
+def code(monkeypatch):
+    """Say what digest the code has."""
+    return lambda digest: monkeypatch.setattr("oneshot_fl.reporting.finished.digest_of", lambda *_: digest)
 
 
-def test_settings_code_and_every_file_count(root, tmp_path):
-    key = _key(_config(root), tmp_path)
-    assert key == _key(_config(root, store="elsewhere", study="other"), tmp_path)
-    others = [_key(_config(root, seed=1), tmp_path), _key(_config(root), tmp_path, digest="other code")]
-    others.append(_key(_config(root, logger={"wandb": {}}), tmp_path))  # its dashboard would be missing
+def _key(*given, **more):
+    return finished(_config(*given, **more)).key
+
+
+def test_settings_code_and_every_file_count(root, code):
+    code("the code")
+    key = _key(root)
+    assert key == _key(root, store="elsewhere", study="other")
+    assert key == _key(root, trainer={"accelerator": "cpu", "precision": "32-true", "jobs_per_gpu": 4})
+    others = [_key(root, seed=1), _key(root, logger={"wandb": {}})]  # its dashboard would be missing
+    others.append(_key(root, trainer={"accelerator": "cpu", "precision": "bf16-mixed"}))
+    code("other code")
+    others.append(_key(root))
+    code("the code")
     image = root / "train" / "image.png"
     os.utime(image, ns=(0, image.stat().st_mtime_ns + 1))
-    others.append(_key(_config(root), tmp_path))
+    others.append(_key(root))
     (root / "train" / "new.png").write_bytes(b"more")
-    others.append(_key(_config(root), tmp_path))
-    assert len({key, *others}) == 6
+    others.append(_key(root))
+    assert len({key, *others}) == 7
 
 
 def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
     config = _config(root)
     config["data"]["_target_"] = "my_data.load"
-    assert finished({"code": {"digest": "code"}}, config, tmp_path) is None
+    assert finished(config) is None
 
 
 def _finish(folder, key, status="done"):
@@ -53,11 +65,14 @@ def _finish(folder, key, status="done"):
 
 
 def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
-    place, done = Finished(tmp_path / "store", "k"), tmp_path / "done"
+    place, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     assert place.find() is None
     _finish(done, "k")
     place.remember(done)
     assert place.find() == done
+    of_this_machine = Finished(tmp_path / "store", "k", "cpu.32-true")
+    assert of_this_machine.find() is None  # it was computed otherwise
+    assert of_this_machine.find_of_any_machine() == done
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {"summary.json", "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
@@ -65,7 +80,7 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
 
 @pytest.mark.parametrize("damage", ["key", "status", "summary", "trace", "pointer"])
 def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
-    place, done = Finished(tmp_path / "store", "k"), tmp_path / "done"
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
     _finish(done, "other" if damage == "key" else "k", "running" if damage == "status" else "done")
     place.remember(done)
     if damage == "summary":
@@ -73,5 +88,5 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
     elif damage == "trace":
         (done / "run.json").unlink()
     elif damage == "pointer":
-        (tmp_path / "store" / "runs" / "k.json").write_text("[]")
+        (tmp_path / "store" / "runs" / "k.cpu.32-true.json").write_text("[]")
     assert place.find() is None

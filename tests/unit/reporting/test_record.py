@@ -1,7 +1,10 @@
 """`run.json` and `error.txt`: what stays of a run however it ends."""
 
 import json
+import os
 import signal
+import socket
+import time
 
 import pytest
 
@@ -9,9 +12,13 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.record import traced
 
+WHERE = ("host", "pid", "begun", "seconds")
+
 
 def _trace(folder):
-    return json.loads((folder / "run.json").read_text())
+    """A trace without where and when."""
+    trace = json.loads((folder / "run.json").read_text())
+    return {key: value for key, value in trace.items() if key not in WHERE}
 
 
 def test_a_run_is_told_of_from_its_first_moment_and_more_when_more_is_known(tmp_path):
@@ -21,6 +28,24 @@ def test_a_run_is_told_of_from_its_first_moment_and_more_when_more_is_known(tmp_
         assert _trace(tmp_path) == {"method": "dense", "seed": 3, "status": "running"}
     assert _trace(tmp_path) == {"method": "dense", "seed": 3, "status": "done"}
     assert not (tmp_path / "error.txt").exists()
+
+
+def test_it_says_where_and_how_long(tmp_path):
+    with traced(tmp_path, {}) as trace:
+        trace.on("cuda:3")
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert (told["host"], told["pid"], told["device"]) == (socket.gethostname(), os.getpid(), "cuda:3")
+    assert 0 <= told["seconds"] < 60
+
+
+def test_a_running_one_gives_signs_of_life(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.reporting.record.ALIVE", 0.01)
+    with traced(tmp_path, {}):
+        os.utime(tmp_path / "run.json", (0, 0))
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "run.json").stat().st_mtime:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):

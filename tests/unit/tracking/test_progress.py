@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,22 @@ def test_without_a_terminal_every_phase_leaves_one_line():
         task.finish()
     assert text.getvalue().startswith("local training: 10 client epochs in ")
     assert text.getvalue().count("\n") == 1
+
+
+def test_without_a_terminal_a_phase_that_is_on_tells_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.progress.RENEWED", 0.01)
+    monkeypatch.setattr("oneshot_fl.tracking.progress.HEARTBEAT", 0.0)
+    text, pulse = io.StringIO(), tmp_path / "progress.txt"
+    with Progress(Console(file=text, width=120), tmp_path) as progress:
+        task = progress.task("distillation", 10, "rounds")
+        task.reach(4, "accuracy 0.500")
+        deadline = time.monotonic() + 60
+        while "distillation" not in text.getvalue() or not pulse.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert pulse.read_text().startswith("distillation: 4 of 10 rounds after ")
+        assert text.getvalue().startswith("distillation: 4 of 10 rounds after ")
+    assert not pulse.exists()
 
 
 def test_on_a_terminal_the_bar_shows_what_is_done():

@@ -21,8 +21,13 @@ class Estimate:
     """Of the 95% confidence interval, by Student's t with n - 1 degrees of freedom."""
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The estimate of at least one value, in the values' unit."""
+def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
+    """The estimate of at least one value, in the values' unit.
+
+    Args:
+        values: one for every seed.
+        comparisons: how many intervals are to hold together at 95%; each is wider by Bonferroni's rule.
+    """
     mean, n = statistics.mean(values), len(values)
     if n == 1:
         return Estimate(mean, n, None, None)
@@ -31,13 +36,14 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(mean, n, std, None)
     from scipy.stats import t
 
-    return Estimate(mean, n, std, float(t.ppf(0.975, n - 1)) * std / math.sqrt(n))
+    return Estimate(mean, n, std, float(t.ppf(1 - 0.025 / comparisons, n - 1)) * std / math.sqrt(n))
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate | None:
+def paired(first: Mapping[int, float], second: Mapping[int, float], *, comparisons: int = 1) -> Estimate | None:
     """`first` minus `second` over the seeds that both have; None where there is no such seed.
 
     Methods share clients seed by seed, so what the clients do to both cancels.
     """
     shared = sorted(first.keys() & second.keys())
-    return estimate([first[seed] - second[seed] for seed in shared]) if shared else None
+    differences = [first[seed] - second[seed] for seed in shared]
+    return estimate(differences, comparisons=comparisons) if shared else None

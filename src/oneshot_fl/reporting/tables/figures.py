@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneshot_fl.reporting.plots import literal, new_figure, save
+from oneshot_fl.reporting.plots import line_styles, literal, new_figure, save
+from oneshot_fl.reporting.tables.curves import curve_of
 from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.own import comparable, rows_of, titles
 from oneshot_fl.reporting.tables.runs import Run
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 AGGREGATIONS = {"uniform": "AE", "stratified": "SA"}
@@ -22,36 +24,36 @@ def draw(runs: list[Run], folder: Path) -> list[Path]:
     """`rounds-N.png` for every group with rounds, `aggregation.png` where FedHydra ran with both AE and SA."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = comparable(run for run in runs if run.summary)
-    with_rounds = [pair for pair in zip(titles(groups), groups, strict=True) if any(map(_history, pair[1]))]
+    with_rounds = [pair for pair in zip(titles(groups), groups, strict=True) if curve_of(pair[1])]
     figures = [accuracy_against_rounds(group, title) for title, group in with_rounds]
     paths = [save(figure, folder / f"rounds-{n}.png") for n, figure in enumerate(figures, 1)]
     bars = aggregation_bars([group for _, group in with_rounds])
     return [*paths, save(ae_against_sa(bars), folder / "aggregation.png")] if bars else paths
 
 
-def _history(run: Run) -> list[float]:
-    return [row["accuracy"] for row in run.summary["rounds"]] if run.summary else []
-
-
 def accuracy_against_rounds(runs: list[Run], title: str) -> "Figure":
-    """Mean over seeds with a band of one standard deviation; methods without rounds are dashed lines."""
+    """Mean over seeds with a band of one standard deviation; methods without rounds are thin level lines."""
     figure, axes = new_figure(8, 5)
-    for label, mine in rows_of(runs).items():
-        histories = np.array([_history(run) for run in mine if _history(run)])
-        if not histories.size:
-            level = estimate([run.summary["server"]["accuracy_last"] for run in mine if run.summary]).mean
-            axes.axhline(level, linestyle="--", color=axes.plot([], [])[0].get_color(), label=literal(label))
-            continue
-        rounds, mean = np.arange(1, histories.shape[1] + 1), histories.mean(axis=0)
-        (line,) = axes.plot(rounds, mean, label=literal(label))
-        if len(histories) > 1:
-            spread = histories.std(axis=0, ddof=1)
-            axes.fill_between(rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color())
+    for style, (label, mine) in zip(line_styles(), rows_of(runs).items(), strict=False):
+        _draw_row(axes, mine, literal(label), style)
     axes.set(xlabel="round", ylabel="test accuracy of the server", title=literal(title))
     axes.title.set_fontsize(8)
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
     return figure
+
+
+def _draw_row(axes: "Axes", runs: list[Run], label: str, style: dict[str, Any]) -> None:
+    curve = curve_of(runs)
+    if curve is None:
+        level = estimate([run.summary["server"]["accuracy_last"] for run in runs if run.summary]).mean
+        axes.axhline(level, linewidth=1, label=label, **style)
+        return
+    mean = np.array(curve.mean)
+    axes.plot(curve.rounds, mean, label=label, **style)
+    if curve.spread:
+        spread = np.array(curve.spread)
+        axes.fill_between(curve.rounds, mean - spread, mean + spread, alpha=0.15, color=style["color"])
 
 
 def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[float]]]:

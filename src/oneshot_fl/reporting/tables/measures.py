@@ -29,14 +29,17 @@ class Measure:
     """By the ensemble's name."""
     clients: Callable[[Summary], list[float]]
     """Of those that upload a classifier."""
+    lower_is_better: bool = False
 
 
 def measure_of(metric: str, *, which: str) -> Measure:
     """The measure of one of `METRICS` after the `last` or `best` round of the server.
 
     Raises:
-        OneshotError: it is only taken after the last round.
+        OneshotError: there is no such figure, or it is only taken after the last round.
     """
+    if metric not in METRICS:
+        raise OneshotError(f"--metric {metric}: there is no such figure; choose from {', '.join(METRICS)}")
     if metric != "accuracy" and which != "last":
         raise OneshotError(f"--metric {metric}: is taken after the last round only; leave out --which {which}")
     key = f"accuracy_{which}" if metric == "accuracy" else metric
@@ -46,4 +49,5 @@ def measure_of(metric: str, *, which: str) -> Measure:
         server=lambda summary: summary["server"].get(key),
         ensembles=lambda summary: summary["ensemble"].get(ENSEMBLE_ROWS.get(metric)) or {},
         clients=lambda summary: [own for client in summary["clients"] if (own := client.get(metric)) is not None],
+        lower_is_better=metric == "ece",
     )

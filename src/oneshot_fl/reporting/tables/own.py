@@ -33,10 +33,10 @@ def comparable(runs: Iterable[Run]) -> list[list[Run]]:
 def titles(groups: Sequence[list[Run]]) -> list[str]:
     """What each group is; of groups that would be called alike also the settings in which they differ."""
     names = [describe(group[0]) for group in groups]
-    return _told_apart(names, [group[0].shared for group in groups], "; ")
+    return told_apart(names, [group[0].shared for group in groups], "; ")
 
 
-def _told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
+def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
     """Names; those that are alike with the settings in which they differ."""
     apart = list(names)
     for name in {name for name in names if names.count(name) > 1}:
@@ -52,7 +52,7 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     for run in runs:
         rows.setdefault(json.dumps([run.label, run.own], sort_keys=True), []).append(run)
     several = list(rows.values())
-    labels = _told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
+    labels = told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
     return dict(zip(labels, several, strict=True))
 
 
@@ -71,15 +71,15 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
         against: the method (or label) from which the paired differences are taken.
     """
     rows_by_label = rows_of(runs)
-    labels = sorted(rows_by_label, key=_rank)
-    server = {label: _by_seed(rows_by_label[label], measure.server) for label in labels}
+    labels = sorted(rows_by_label, key=rank)
+    server = {label: by_seed(rows_by_label[label], measure.server) for label in labels}
     base = server.get(against, {})
     rows, records = [], []
     for label in labels:
         difference = paired(server[label], base) if server[label] and label != against else None
         rows.append([label, *_row(server[label], difference), _not_done(rows_by_label[label])])
         records.append(_record(label, server[label], difference))
-    for label, values in _references({label: rows_by_label[label] for label in labels}, measure).items():
+    for label, values in references({label: rows_by_label[label] for label in labels}, measure).items():
         rows.append([label, *_row(values, None), ""])
         records.append(_record(label, values, None))
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
@@ -91,23 +91,24 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     )  # fmt: skip
 
 
-def _rank(label: str) -> tuple[int, str]:
+def rank(label: str) -> tuple[int, str]:
+    """A key that sorts rows by their labels."""
     name = label.split(" ", maxsplit=1)[0]
     return (ORDER.index(name) if name in ORDER else len(ORDER), label)
 
 
-def _by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]) -> dict[int, float]:
+def by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]) -> dict[int, float]:
     """The values of the runs that have one."""
     found = {run.seed: value(run.summary) for run in sorted(runs, key=lambda run: run.seed) if run.summary}
     return {seed: known for seed, known in found.items() if known is not None}
 
 
-def _references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
+def references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
     """Ensembles, and single clients, which all methods share; an ensemble that a method learns is that row's."""
     done = {label: mine for label, runs in rows.items() if (mine := [run for run in runs if run.summary])}
     names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run, measure))
     found = {label: values for name in names for label, values in _ensemble_rows(name, done, measure).items()}
-    clients = _by_seed([run for runs in done.values() for run in runs], lambda summary: _mean(measure.clients(summary)))
+    clients = by_seed([run for runs in done.values() for run in runs], lambda summary: _mean(measure.clients(summary)))
     return found | ({"clients, mean": clients} if clients else {})
 
 
@@ -115,7 +116,7 @@ def _ensemble_rows(name: str, done: dict[str, list[Run]], measure: Measure) -> d
     """One row where all runs of a seed agree, else one for every row of the server's."""
     reported = {label: [run for run in runs if name in _reported(run, measure)] for label, runs in done.items()}
     own = {
-        label: _by_seed(runs, lambda summary: measure.ensembles(summary)[name])
+        label: by_seed(runs, lambda summary: measure.ensembles(summary)[name])
         for label, runs in reported.items()
         if runs
     }

@@ -36,3 +36,10 @@ def test_paired_differences_are_over_shared_seeds():
     difference = paired({0: 0.9, 1: 0.5, 2: 0.7}, {1: 0.3, 2: 0.4, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.25), 2)
     assert paired({0: 0.1}, {1: 0.1}) is None
+
+
+def test_intervals_that_hold_together_are_those_of_a_higher_level():
+    values = [0.1, 0.2, 0.4]
+    # Student's t with two degrees of freedom: 4.3027 leaves 2.5% above it, 6.2053 leaves 1.25%
+    alone, together = estimate(values), estimate(values, comparisons=2)
+    assert together.half_width / alone.half_width == pytest.approx(6.2053 / 4.3027, rel=1e-4)

@@ -35,3 +35,9 @@ def test_summaries_of_earlier_versions_tell_accuracy_only():
 def test_what_is_taken_once_has_no_best_round():
     with pytest.raises(OneshotError, match="--metric ece: is taken after the last round only"):
         measure_of("ece", which="best")
+
+
+def test_there_are_no_other_figures_and_one_of_them_is_best_where_it_is_low():
+    with pytest.raises(OneshotError, match="--metric f1: there is no such figure; choose from accuracy, "):
+        measure_of("f1", which="last")
+    assert [name for name in METRICS if measure_of(name, which="last").lower_is_better] == ["ece"]

@@ -1,0 +1,157 @@
+"""Which devices this machine shows, and the lease of one of them: how parallel jobs share GPUs without a scheduler.
+
+Nothing here loads torch, because CUDA reads its environment once, when it starts.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from oneshot_fl.errors import OneshotError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ASSIGNED = "ONESHOT_FL_DEVICE_ASSIGNED"
+"""Set in a job's environment where the device is chosen: by this lease, or by an engine that deals them out, as Ray."""
+LOOK_AGAIN = 0.5
+"""Seconds between two looks for a device that has become free."""
+
+
+def visible_devices() -> tuple[str, ...]:
+    """The GPUs that CUDA would show this process, by the names that `CUDA_VISIBLE_DEVICES` takes."""
+    chosen = os.environ.get(VISIBLE)
+    if chosen is None:
+        return tuple(map(str, range(_nvidia_devices())))
+    names = [name.strip() for name in chosen.split(",")]
+    shown = names[: next((at for at, name in enumerate(names) if name in ("", "-1")), len(names))]
+    return tuple(shown)  # CUDA stops at the first name that is none
+
+
+def _nvidia_devices() -> int:
+    """How many devices NVIDIA's management library counts; 0 where there is none."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_uint(0)
+    if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return 0
+    nvml.nvmlShutdown()
+    return count.value
+
+
+def cpu_has_bf16(described: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this CPU multiplies bf16 numbers in hardware (AVX-512 or AMX); where nobody tells, it does not."""
+    return described.is_file() and not {"avx512_bf16", "amx_bf16"}.isdisjoint(described.read_text().split())
+
+
+def arithmetic_here(trainer: Mapping[str, Any]) -> str:
+    """In a word how a Trainer of these settings computes on this machine: `cpu.bf16-mixed`, `cuda.32-true`.
+
+    The same choices as `phases.trainer.precision_here` and Lightning's, found without loading either.
+    """
+    device = _kind_of_device(str(trainer.get("accelerator")))
+    precision = str(trainer.get("precision"))
+    if precision == "auto":
+        precision = "bf16-mixed" if device == "cpu" and cpu_has_bf16() else "32-true"
+    return f"{device}.{precision}"
+
+
+def _kind_of_device(accelerator: str) -> str:
+    if accelerator not in ("auto", "gpu"):
+        return accelerator
+    if visible_devices():
+        return "cuda"
+    return "mps" if (sys.platform, platform.machine()) == ("darwin", "arm64") else "cpu"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One device, for one of the jobs that it may have at once; a process that ends, however, gives it back."""
+
+    device: str
+    lock: FileLock
+
+    def release(self) -> None:
+        """Give it back."""
+        self.lock.release()
+
+
+_held: list[Lease] = []
+"""This process's lease: CUDA is told of one device, once, so a worker that runs several jobs keeps it."""
+
+
+def lease_device(
+    accelerator: str, jobs_per_gpu: int, *, waiting: Callable[[str], None], folder: Path | None = None
+) -> str:
+    """Make one GPU the only one that this process will see; what it computes on: `cuda:3`, `cpu`.
+
+    Nothing is leased where no GPU will be used, where torch is loaded already, and where a launcher's engine has
+    chosen. Slurm's choice is what `CUDA_VISIBLE_DEVICES` shows, of which one is leased.
+
+    Args:
+        accelerator: `trainer.accelerator`.
+        jobs_per_gpu: how many jobs share a device.
+        waiting: called once, with what is waited for, where every device has its jobs.
+        folder: for the lock files; by default one of this user, on this machine, of this Slurm job.
+    """
+    if accelerator in ("cpu", "mps"):
+        return accelerator
+    if not (devices := visible_devices()):
+        return _kind_of_device(accelerator)
+    if not _held and (ASSIGNED in os.environ or "torch" in sys.modules):
+        return f"cuda:{','.join(devices)}"
+    if not _held:
+        _held.append(wait_for_device(devices, jobs_per_gpu, folder or _lock_folder(), waiting))
+        os.environ |= {VISIBLE: _held[0].device, ASSIGNED: "1"}  # also for processes that this one starts
+    return f"cuda:{_held[0].device}"
+
+
+def wait_for_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path, waiting: Callable[[str], None]) -> Lease:
+    """The lease of a device as soon as one has room for another job."""
+    told = False
+    while (lease := free_device(devices, jobs_per_gpu, folder)) is None:
+        if not told:
+            waiting(
+                f"all GPUs ({', '.join(devices)}) have their trainer.jobs_per_gpu={jobs_per_gpu} jobs of mine; waiting "
+                "for one of these to end"
+            )
+        told = True
+        time.sleep(LOOK_AGAIN)
+    return lease
+
+
+def free_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path) -> Lease | None:
+    """The lease of the device with the fewest jobs, the first of several; None where all have theirs.
+
+    Raises:
+        OneshotError: the folder of locks cannot be written.
+    """
+    for slot in range(jobs_per_gpu):
+        for device in devices:
+            lock = FileLock(folder / f"{device.replace('/', '_')}.{slot}.lock")
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            except OSError as error:
+                raise OneshotError(
+                    f"{folder}: cannot hold the locks of GPUs ({error.strerror}); set TMPDIR to a folder that can"
+                ) from error
+            return Lease(device, lock)
+    return None
+
+
+def _lock_folder() -> Path:
+    """Slurm may call different devices by one name in different jobs, so each of its jobs has a folder of its own."""
+    scope = os.environ.get("SLURM_JOB_ID", "devices")
+    return Path(tempfile.gettempdir(), f"oneshot_fl-{os.getuid()}", scope)

@@ -1,0 +1,1 @@
+"""Jobs of a sweep side by side: on cores and GPUs of this machine, on Slurm, on Ray. One engine a module."""

@@ -1,0 +1,97 @@
+"""What a launcher hands to an engine, what it gets back, and what every engine can do."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
+
+STREAMS = (1, 2)
+"""Where a process prints."""
+Ending = Literal["done", "failed", "interrupted", "died"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Ending
+    value: float | None = None
+    """What sweepers that search optimise."""
+    error: str = ""
+    mistake: bool = False
+    """Whether it failed for a mistake in the input, which is one line and needs no traceback."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One job, ready to be sent to another process."""
+
+    number: int
+    overrides: tuple[str, ...]
+    folder: Path
+    """Absolute."""
+    call: Callable[[], Outcome]
+    """The job itself; cloudpickle takes it anywhere."""
+    cwd: str
+    attempt: int = 1
+
+
+class Pending(Protocol):
+    """A job that an engine has taken; a `concurrent.futures.Future` is one."""
+
+    def done(self) -> bool:
+        """Whether it has ended, or the process that ran it has."""
+
+    def result(self) -> Outcome:
+        """How it ended; raises whatever the engine does where the process died."""
+
+
+class Engine(Protocol):
+    """Where jobs run."""
+
+    name: str
+    at_once: int
+    """How many it takes before one has ended."""
+    elsewhere: bool
+    """Whether jobs run on other machines, which may compute otherwise than this one."""
+    pause: float
+    """Seconds between two looks at its running jobs."""
+
+    def submit(self, tasks: Sequence[Task]) -> Sequence[Pending]:
+        """Take some jobs, at most as many as there is room for."""
+
+    def stop(self) -> None:
+        """Ask running jobs to end, and wait a moment for it; jobs in a queue stay there."""
+
+
+def work(task: Task, log: str) -> Outcome:
+    """Run one job in a process of an engine: quiet here, its output in its folder; a stop is an outcome too."""
+    os.chdir(task.cwd)
+    share_the_cores()
+    keep_freed_memory()
+    task.folder.mkdir(parents=True, exist_ok=True)
+    with _into(task.folder / log):
+        try:
+            with stoppable():
+                return task.call()
+        except SystemExit as end:  # what a stop becomes at the end of that block
+            return Outcome("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
+
+
+@contextmanager
+def _into(file: Path) -> Iterator[None]:
+    """What this process and its libraries print goes to the end of a file."""
+    kept = [os.dup(number) for number in STREAMS]
+    with file.open("a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            for number in STREAMS:
+                os.dup2(log.fileno(), number)
+            yield
+        finally:
+            for number, before in zip(STREAMS, kept, strict=True):
+                os.dup2(before, number)
+                os.close(before)

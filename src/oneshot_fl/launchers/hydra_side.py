@@ -1,0 +1,211 @@
+"""What Hydra asks of a launcher, in terms of an engine."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from oneshot_fl.config import resolved
+from oneshot_fl.config.jobs import Composer
+from oneshot_fl.config.record import choices
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import remembered, take_over
+from oneshot_fl.launchers.engine import Engine, Outcome, Task
+from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
+from oneshot_fl.reporting.record import Trace
+from oneshot_fl.sweeps.manifest import Manifest, extended
+from oneshot_fl.sweeps.search import check_objective, value_of
+from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
+
+ENGINES = {
+    "local": ("oneshot_fl.launchers.here", "Here", ""),
+    "joblib": ("oneshot_fl.launchers.workers", "Workers", "joblib"),
+    "slurm": ("oneshot_fl.launchers.slurm", "Slurm", "slurm"),
+    "slurm_local": ("oneshot_fl.launchers.slurm", "SlurmHere", "slurm"),
+    "ray": ("oneshot_fl.launchers.rays", "Rays", "ray"),
+}
+"""Where each engine is, and the extra that brings what it needs."""
+
+
+class JobFailedError(Exception):
+    """A job of a sweep failed; what it said was printed when it did, and its traceback lies in its folder."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error)
+        self.exit_code = 2 if outcome.mistake else 1
+
+
+def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
+    """The engine of a launcher's configuration.
+
+    Raises:
+        OneshotError: there is none of that name, it lacks its library, or it does not take these options.
+    """
+    if name not in ENGINES:
+        raise OneshotError(f"hydra.launcher.engine={name}: there is no such engine; choose from {', '.join(ENGINES)}")
+    module, kind, extra = ENGINES[name]
+    try:
+        engine = getattr(import_module(module), kind)
+    except ImportError as error:
+        raise OneshotError(
+            f"hydra/launcher={name}: needs a library that is not there ({error}); pip install 'oneshot-fl[{extra}]'"
+        ) from error
+    given = options if name == "local" else {**options, "jobs_per_gpu": jobs_per_gpu}
+    try:
+        made: Engine = engine(**given)
+    except TypeError as error:
+        raise OneshotError(f"hydra.launcher: {error}; conf/hydra/launcher/{name}.yaml has what it takes") from error
+    return made
+
+
+def jobs_per_gpu(config: DictConfig) -> int:
+    """How many of a sweep's jobs share a GPU; 0 where they use none."""
+    return 0 if config.trainer.accelerator in ("cpu", "mps") else config.trainer.jobs_per_gpu
+
+
+class Launch:
+    """One sweeper's jobs, or one batch of them."""
+
+    def __init__(
+        self, context: HydraContext, task: TaskFunction, config: DictConfig, engine: Engine, only: str | None
+    ) -> None:
+        self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
+        if not isinstance(context.config_loader, Composer):
+            composer: Any = Composer(context.config_loader)
+            context.config_loader = composer  # also for the sweeper's own check of all jobs
+        self.folder = Path(config.hydra.sweep.dir).absolute()
+        self.before: dict[int, Outcome] = {}
+        """Jobs that need not run."""
+
+    def __call__(self, overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+        """Run jobs and hand back what Hydra wants to know of each.
+
+        Raises:
+            OneshotError: the folder holds another sweep.
+        """
+        setup_globals()
+        check_objective(str(self.config.hydra.sweeper._target_), resolved(without_hydra(self.config)))
+        jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
+        sweeper = str(self.config.hydra.sweeper._target_).rpartition(".")[2]
+        manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=sweeper))
+        chosen = self._chosen(manifest, jobs)
+        manifest.write(self.folder)
+        talk = Talk(self.folder, manifest)
+        ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
+        return [as_return(overrides, {**ended, **self.before}[number]) for number, overrides in chosen.items()]
+
+    def _chosen(self, manifest: Manifest, jobs: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+        if self.only is None:
+            return jobs
+        if self.only != "failed":
+            raise OneshotError(f"hydra.launcher.only={self.only}: must be failed, or null for all jobs")
+        failed = {job.number for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE}
+        return {number: overrides for number, overrides in jobs.items() if number in failed}
+
+    def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
+        """Jobs that are not done, composed when there is room for them."""
+        state = None
+        for number, overrides in chosen.items():
+            config = self._compose(number, overrides)
+            folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
+            if self.engine.name == "local":
+                call = partial(in_this_process, self.context, self.task, config)
+            else:
+                if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
+                    self.before[number] = done
+                    talk.done_before(number)
+                    continue
+                state = state or _state()
+                call = partial(in_a_worker, config, state)
+            yield Task(number, overrides, folder, call, os.getcwd())
+
+    def _compose(self, number: int, overrides: tuple[str, ...]) -> DictConfig:
+        config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = number
+        return config
+
+
+def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outcome | None:
+    """What a finished run gave, taken over into a job's folder; None where there is none."""
+    own = without_hydra(config)
+    place = remembered(resolved(own))
+    done = None if place is None else place.find_of_any_machine() if any_machine else place.find()
+    if done is None:
+        return None
+    known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
+    summary = take_over(done, known, folder)
+    return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """A job's own configuration."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def _state() -> bytes:
+    """Hydra's own state, for a process that has not gone through its door."""
+    import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(Singleton.get_state())
+    return pickled
+
+
+def in_this_process(context: HydraContext, task: TaskFunction, config: DictConfig) -> Outcome:
+    """Run a job as Hydra's own launcher does."""
+    return as_outcome(_run(context, task, config))
+
+
+def in_a_worker(config: DictConfig, state: bytes) -> Outcome:
+    """Run a job in a process of an engine."""
+    import cloudpickle
+    from hydra._internal.callbacks import Callbacks
+
+    from oneshot_fl.launchers.task import run
+
+    Singleton.set_state(cloudpickle.loads(state))
+    setup_globals()
+    context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks(config))
+    return as_outcome(_run(context, run, config))
+
+
+def _run(context: HydraContext, task: TaskFunction, config: DictConfig) -> JobReturn:
+    return run_job(
+        hydra_context=context,
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
+
+
+def as_outcome(returned: JobReturn) -> Outcome:
+    """What Hydra hands back, in terms of an engine."""
+    if returned.status == JobStatus.COMPLETED:
+        return Outcome("done", returned.return_value)
+    error = returned._return_value
+    mistake = isinstance(error, OneshotError)
+    return Outcome("failed", error=str(error) if mistake else f"{type(error).__name__}: {error}", mistake=mistake)
+
+
+def as_return(overrides: Sequence[str], outcome: Outcome) -> JobReturn:
+    """What an engine hands back, in terms of Hydra; a failed one raises when Hydra looks at its value."""
+    returned = JobReturn(overrides=list(overrides))
+    returned.status = JobStatus.COMPLETED if outcome.status == "done" else JobStatus.FAILED
+    returned.return_value = outcome.value if outcome.status == "done" else JobFailedError(outcome)
+    return returned
+
+
+def died(task: Task, error: str) -> None:
+    """Leave word of a job whose process died every time."""
+    trace = Trace(task.folder, {**read_trace(task.folder), "overrides": list(task.overrides), "job": task.number})
+    trace.where = {}  # that of the job, as far as it got to write it
+    trace.write("failed", error=f"its process died {ATTEMPTS} times ({error}); out of memory?")

@@ -1,0 +1,81 @@
+"""Ray: one task a job, on the cluster that `ray start` made, or on this machine.
+
+hydra-ray-launcher wants cloudpickle below 3, which joblib and others are past, and starts and ends clusters of its own.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from oneshot_fl.devices import ASSIGNED
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.launchers.engine import Outcome, Pending, Task, work
+from oneshot_fl.reporting.finished import LOG
+
+
+def run(task: Task, dealt: bool) -> Outcome:
+    """A job in a process of Ray's, which has set CUDA_VISIBLE_DEVICES and OMP_NUM_THREADS to the task's share."""
+    if dealt:
+        os.environ[ASSIGNED] = "1"
+    return work(task, LOG)
+
+
+class Rays:
+    """As many jobs at once as the cluster has room for.
+
+    Args:
+        jobs_per_gpu: `trainer.jobs_per_gpu`, 0 where jobs use no GPU; a job asks Ray for that part of a device,
+            where the cluster has some.
+        address: of a cluster, `auto` for the one of this machine; None starts one here that ends with the program.
+        cpus: cores, and threads, of a job.
+        here: cores of a cluster that is started here; None: all.
+        at_once: jobs that Ray is given at once; None: as many as the cluster had room for at the beginning.
+
+    Raises:
+        OneshotError: there is no such cluster, or it has no room for one job.
+    """
+
+    name = "ray"
+    pause = 0.2
+
+    def __init__(
+        self,
+        *,
+        jobs_per_gpu: int = 1,
+        address: str | None = None,
+        cpus: int = 1,
+        here: int | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        self.elsewhere = address is not None
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+        try:
+            own = {} if self.elsewhere else {"num_cpus": here, "include_dashboard": False}
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **own)
+        except Exception as error:  # it raises that very class where a start takes over 30 s
+            raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error
+        has = ray.cluster_resources()
+        places = has.get("GPU", 0.0) * jobs_per_gpu
+        self.dealt = places > 0
+        self.at_once = at_once or int(places or has.get("CPU", 0.0) // cpus)
+        if self.at_once < 1:
+            raise OneshotError(f"hydra.launcher.cpus={cpus}: more than the cluster has ({has.get('CPU', 0.0):g})")
+        share = {"num_gpus": 1 / jobs_per_gpu} if self.dealt else {}
+        self._run = ray.remote(num_cpus=cpus, max_retries=0, **share)(run)
+        self._given: list[Any] = []
+
+    def submit(self, tasks: Sequence[Task]) -> list[Pending]:
+        """One Ray task each; Ray itself does not try again, the launcher's loop does."""
+        given = [self._run.remote(task, self.dealt) for task in tasks]
+        self._given += given
+        return [each.future() for each in given]
+
+    def stop(self) -> None:
+        """Interrupt the tasks, then leave the cluster, which ends one that was started here."""
+        for each in self._given:
+            ray.cancel(each)
+        ray.wait(self._given, num_returns=len(self._given), timeout=10)
+        ray.shutdown()

@@ -1,0 +1,109 @@
+"""Slurm, by submitit: one array job for all that is not done; and the same on this machine, to try it out.
+
+hydra-submitit-launcher would queue finished jobs too, and say nothing until all have ended.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.helpers import Checkpointable
+
+from oneshot_fl.devices import VISIBLE, visible_devices
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.reporting.finished import LOG
+
+
+class Requeued(Checkpointable):
+    """A job that goes back into the queue when its time is up or its place is wanted, and goes on from the store."""
+
+    def __call__(self, task: Task) -> Outcome:
+        """Run it."""
+        return work(task, LOG)
+
+
+class Slurm:
+    """As many jobs at once as Slurm gives places.
+
+    Args:
+        jobs_per_gpu: `trainer.jobs_per_gpu`; Slurm deals out whole devices, so no more than 1.
+        folder: for scripts, pickles and logs, on a disk that all nodes see.
+        array: jobs of one array; Slurm's MaxArraySize, 1001 unless a site says otherwise, is above it.
+        parameters: sbatch's, by submitit's names: `partition`, `time`, `cpus_per_task`, `gpus_per_node`, ...
+
+    Raises:
+        OneshotError: there is no Slurm, or it does not know a parameter.
+    """
+
+    name = "slurm"
+    elsewhere = True
+    pause = 5.0
+
+    def __init__(self, *, jobs_per_gpu: int, folder: str, array: int = 1000, **parameters: Any) -> None:
+        if jobs_per_gpu > 1:
+            raise OneshotError(f"trainer.jobs_per_gpu={jobs_per_gpu}: Slurm gives a job whole devices; use 1")
+        self.at_once = array
+        try:
+            self.executor = self._executor(Path(folder))
+            self.executor.update_parameters(**{key: value for key, value in parameters.items() if value is not None})
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise OneshotError(f"hydra/launcher={self.name}: {' '.join(str(error).split())}") from error
+        self._jobs: list[submitit.Job[Outcome]] = []
+
+    def submit(self, tasks: Sequence[Task]) -> list["submitit.Job[Outcome]"]:
+        """One array job; a single one has no array."""
+        with self.executor.batch():
+            jobs = [self.executor.submit(self._callable(), task) for task in tasks]
+        self._jobs += jobs
+        return jobs
+
+    def stop(self) -> None:
+        """They stay in the queue: the same command takes up what they leave."""
+        names = {job.job_id.partition("_")[0] for job in self._jobs if not job.done()}
+        if names:
+            print(f"oneshot_fl: jobs stay in the queue; scancel {' '.join(sorted(names))} ends them", file=sys.stderr)
+
+    def _executor(self, folder: Path) -> Any:
+        return submitit.SlurmExecutor(folder)
+
+    def _callable(self) -> Any:
+        return Requeued()
+
+
+class Local(Requeued):
+    """A job of submitit's local executor, which hides all GPUs or gives every job the first ones."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self.devices = ",".join(devices)
+
+    def __call__(self, task: Task) -> Outcome:
+        """Run it with a view of all devices, of which it leases one."""
+        os.environ[VISIBLE] = self.devices
+        return super().__call__(task)
+
+
+class SlurmHere(Slurm):
+    """The same path through pickles and processes without a queue: `at_once` jobs on this machine."""
+
+    name = "slurm_local"
+    elsewhere = False
+    pause = 0.2
+
+    def __init__(self, *, jobs_per_gpu: int, folder: str, at_once: int = 2, timeout_min: int = 60) -> None:
+        super().__init__(jobs_per_gpu=1, folder=folder, array=at_once, timeout_min=timeout_min)
+
+    def stop(self) -> None:
+        """End them: there is no queue."""
+        for job in self._jobs:
+            if not job.done():
+                job.cancel()
+
+    def _executor(self, folder: Path) -> Any:
+        return submitit.LocalExecutor(folder)
+
+    def _callable(self) -> Any:
+        return Local(visible_devices())

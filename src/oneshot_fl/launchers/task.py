@@ -1,0 +1,47 @@
+"""What Hydra calls with every composed configuration: one job, in this process or in a worker."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from oneshot_fl.config import experiment_of, resolved
+from oneshot_fl.config.record import choices
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import job
+from oneshot_fl.reporting.record import ERROR
+from oneshot_fl.sweeps.search import check_objective, value_of
+
+OF_JOBS: list[Exception] = []
+"""What jobs of this process raised; whatever else arrives at the door is about composing their configuration."""
+
+
+def run(cfg: DictConfig) -> float:
+    """One job; returns what its sweeper asks for (`sweeps.search`)."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    single = HydraConfig.get().mode == RunMode.RUN
+    known = choices(cfg) | ({} if single else {"job": HydraConfig.get().job.num})
+    try:
+        config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)
+        check_objective(sweeper, config)
+        summary: dict[str, Any] = job(partial(experiment_of, cfg), known, config, folder)
+        return value_of(summary, sweeper)
+    except OneshotError as error:
+        complain(str(error))
+        if single:
+            sys.exit(2)
+        raise  # the other jobs of a sweep go on
+    except Exception as error:
+        OF_JOBS.append(error)
+        if not single:
+            complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
+        raise
+
+
+def complain(line: str) -> None:
+    """A line of the program's own."""
+    print(f"oneshot_fl: {line}", file=sys.stderr)

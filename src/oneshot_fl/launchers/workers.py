@@ -1,0 +1,113 @@
+"""The machine's cores and GPUs: one process a place, each its own pool of joblib's engine (loky).
+
+hydra-joblib-launcher keeps all workers in one pool, and loky ends a whole pool where one of its processes dies: a job
+that runs out of memory takes every other one with it. Pools of one process lose that job only.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+
+from joblib import cpu_count
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+
+from oneshot_fl.devices import visible_devices
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.reporting.finished import LOG
+
+PATIENCE = 20.0
+"""Seconds that jobs have to leave their checkpoint and trace once they are asked to stop."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Workers:
+    """As many jobs at once as there are places: `jobs_per_gpu` for each GPU, on a machine without any a core each.
+
+    Args:
+        jobs_per_gpu: `trainer.jobs_per_gpu`; 0 where jobs use no GPU.
+        at_once: jobs at once, where that is not to be found out.
+
+    Raises:
+        OneshotError: `at_once` is no number of jobs.
+    """
+
+    name = "joblib"
+    elsewhere = False
+    pause = 0.1
+
+    def __init__(self, *, jobs_per_gpu: int = 1, at_once: int | None = None) -> None:
+        if at_once is not None and (type(at_once) is not int or at_once < 1):
+            raise OneshotError(f"hydra.launcher.at_once={at_once}: must be a number of jobs, or null")
+        self.at_once = at_once or len(visible_devices()) * jobs_per_gpu or cpu_count()
+        self._environment = threads_each(self.at_once)
+        self._pools = [self._pool() for _ in range(self.at_once)]
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for place in range(self.at_once):
+            self._free.put(place)
+        self._pids: dict[int, Future[int]] = {}
+
+    def submit(self, tasks: Sequence[Task]) -> list["Future[Outcome]"]:
+        """Give each to a free place."""
+        return [self._submit(task, self._free.get()) for task in tasks]
+
+    def stop(self) -> None:
+        """Ask the workers to stop as a terminal would, then end those that did not."""
+        for pid in self._pids.values():
+            if pid.done() and not pid.exception():
+                _tell(pid.result())
+        deadline = time.monotonic() + PATIENCE
+        while self._free.qsize() < self.at_once and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pool in self._pools:
+            pool.shutdown(wait=False, kill_workers=True)
+
+    def _submit(self, task: Task, place: int) -> "Future[Outcome]":
+        self._pids[place] = self._pools[place].submit(os.getpid)
+        future = self._pools[place].submit(work, task, LOG)
+        future.add_done_callback(partial(self._left, place))
+        return future
+
+    def _left(self, place: int, future: "Future[Outcome]") -> None:
+        """A job has ended, or its process has: then the place gets a new one."""
+        self._pids.pop(place, None)
+        if not future.cancelled() and isinstance(future.exception(), BrokenProcessPool):
+            self._pools[place] = self._pool()
+        self._free.put(place)
+
+    def _pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            max_workers=1, env=self._environment, initializer=obey, initargs=(os.getpid(),), timeout=None
+        )
+
+
+def threads_each(jobs: int) -> dict[str, str]:
+    """The environment in which each of several parallel jobs uses its share of the cores; the user's own wins."""
+    share = str(max(1, cpu_count() // jobs))
+    return {name: share for name in THREADS if name not in os.environ}
+
+
+def obey(parent: int) -> None:
+    """Make a worker leave stops to its jobs, and stop them when the program that began them is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_outlived, args=(parent,), name="parent", daemon=True).start()
+
+
+def _outlived(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)  # a job leaves its checkpoint and trace; without one the worker ends
+    time.sleep(PATIENCE)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _tell(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return

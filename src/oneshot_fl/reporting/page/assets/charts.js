@@ -1,0 +1,58 @@
+"use strict";
+// Drawing: a specification of charts/*.json, the data, and what the data decide about it.
+
+const SPECS = JSON.parse(document.getElementById("specs").textContent);
+// Okabe and Ito's colours without yellow, which white swallows; after them the same ones with other dashes and shapes.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+const DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]];
+const SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"];
+const CONFIG = {
+  font: "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif",
+  axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", gridColor: "#e6e6e6", labelColor: "#1b1b1b" },
+  legend: { labelFontSize: 12, titleFontWeight: "normal", orient: "bottom" },
+  view: { stroke: null },
+};
+
+function styleOf(methods) {
+  const nth = (choices, step) => methods.map((_, place) => choices[Math.floor(place / step) % choices.length]);
+  return {
+    colours: { domain: methods, range: nth(COLOURS, 1) },
+    dashes: { domain: methods, range: methods.map((_, n) => DASHES[(n + Math.floor(n / COLOURS.length)) % DASHES.length]) },
+    shapes: { domain: methods, range: nth(SHAPES, 1) },
+  };
+}
+
+function filled(node, given) {
+  if (Array.isArray(node)) return node.map((each) => filled(each, given));
+  if (node === null || typeof node !== "object") return node;
+  if ("$" in node) return given[node.$];
+  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value, given)]));
+}
+
+async function draw(place, name, rows, given, description) {
+  if (!rows.length) {
+    place.replaceChildren(made("p", { className: "note" }, "Nothing to draw yet."));
+    return;
+  }
+  const spec = { ...filled(SPECS[name], given), datasets: { rows }, description, autosize: { type: given.width ? "pad" : "fit-x", contains: "padding" } };
+  const config = { ...CONFIG, legend: { ...CONFIG.legend, ...(given.columns ? { columns: given.columns } : {}) } };
+  await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config });
+}
+
+function made(tag, properties, ...inside) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...inside);
+  return element;
+}
+
+function ink(share) {
+  return share > 0.6 ? "#000" : "#fff"; // on viridis
+}
+
+function percent(value, sign) {
+  return (sign && value > 0 ? "+" : "") + value.toFixed(1);
+}
+
+function limits(entry) {
+  return entry.half === undefined ? "" : ` [${percent(entry.mean - entry.half, true)}, ${percent(entry.mean + entry.half, true)}]`;
+}

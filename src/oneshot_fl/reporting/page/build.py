@@ -1,0 +1,126 @@
+"""A page over many runs, in one file that fetches nothing."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from oneshot_fl.disk import write_atomically
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.page.markup import Html, element, escaped, script_code, script_data
+from oneshot_fl.reporting.page.payload import payload
+from oneshot_fl.reporting.page.sections import all_runs, counts_of, failures, sheet_of, verdicts
+from oneshot_fl.reporting.page.settings import Setting, settings_of
+from oneshot_fl.reporting.tables.measures import Measure
+from oneshot_fl.reporting.tables.own import group_sheet
+from oneshot_fl.reporting.tables.papers.beside import paper_sheets
+from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.version import __version__
+
+Json = dict[str, Any]
+MEGABYTE = 1_000_000
+
+
+def write_report(
+    runs: list[Run], out: Path, *, measure: Measure, which: str, against: str, megabytes: float = 8, title: str = ""
+) -> Path:
+    """Write the page over `runs` to `out`.
+
+    Args:
+        runs: done or not, of `read_runs`.
+        out: the file; links to the runs' folders are relative to it.
+        measure: what server models are judged by.
+        which: the round, `last` or `best`, that stands beside the papers' numbers.
+        against: the method that the tables' paired differences are taken from.
+        megabytes: how much of the page pictures of runs may take.
+        title: of the page.
+
+    Raises:
+        OneshotError: the library that draws is not installed.
+    """
+    library = drawing_library()
+    page = report_page(
+        runs, out, measure=measure, which=which, against=against, budget=int(megabytes * MEGABYTE), title=title,
+        library=library,
+    )  # fmt: skip
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, page)
+    return out
+
+
+def drawing_library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script; bundling takes some five seconds of a core.
+
+    Raises:
+        OneshotError: the package that holds them is not installed.
+    """
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise OneshotError(f"report: {error.name} is missing; pip install 'oneshot-fl[report]'") from error
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def report_page(
+    runs: list[Run], out: Path, *, measure: Measure, which: str, against: str, budget: int, title: str, library: str
+) -> str:
+    """The page as text; the arguments are those of `write_report`, and the script that draws."""
+    settings = settings_of(runs)
+    data = payload(runs, settings, out, measure=measure, budget=budget) | {"against": against}
+    cells = {
+        "title": title or "Sweep",
+        "about": _about(runs, measure),
+        "counts": counts_of(runs),
+        "verdicts": verdicts(settings, measure),
+        "numbers": _joined(_numbers(settings, measure, against)),
+        "papers": _joined(_papers(settings, which)) or element("p", "No run belongs to a table of the papers."),
+        "failures": failures(runs, out),
+        "runs": all_runs(data["runs"], [setting.name for setting in settings], out),
+        "data": script_data(data),
+        "specs": script_data(_specs()),
+        "style": Html(_asset("page.css")),
+        "library": script_code(library),
+        "code": Html("\n".join(map(_asset, ("charts.js", "run.js", "page.js")))),
+    }
+    return Template(_asset("page.html")).substitute({name: escaped(cell) for name, cell in cells.items()})
+
+
+def _about(runs: Sequence[Run], measure: Measure) -> str:
+    versions = sorted({told for run in runs if (told := _version(run))})
+    by = f", of runs by {' and '.join(versions)}" if versions else ""
+    made = f"{datetime.now():%d %B %Y, %H:%M}"
+    return f"{measure.note}; {measure.header}. Made by oneshot_fl {__version__} on {made}{by}."
+
+
+def _version(run: Run) -> str:
+    """Of the program that made it, where its summary tells."""
+    return str(((run.summary or {}).get("versions") or {}).get("oneshot_fl") or "")
+
+
+def _joined(parts: Iterable[Html]) -> Html:
+    return Html("".join(parts))
+
+
+def _numbers(settings: Iterable[Setting], measure: Measure, against: str) -> list[Html]:
+    return [
+        sheet_of(group_sheet(setting.title, setting.runs, measure=measure, against=against), setting=setting)
+        for setting in settings
+    ]
+
+
+def _papers(settings: Iterable[Setting], which: str) -> list[Html]:
+    runs = [run for setting in settings for run in setting.runs]
+    return [sheet_of(sheet) for sheet in paper_sheets(runs, which=which)]
+
+
+def _specs() -> Json:
+    """The charts in Vega-Lite, without their data."""
+    folder = files(__package__) / "assets" / "charts"
+    return {path.name.removesuffix(".json"): json.loads(path.read_text("utf-8")) for path in folder.iterdir()}
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text("utf-8")

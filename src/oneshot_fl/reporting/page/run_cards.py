@@ -1,0 +1,53 @@
+"""What the page tells of single runs."""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from oneshot_fl.reporting.tables.not_done import command
+from oneshot_fl.reporting.tables.runs import Run
+
+Json = dict[str, Any]
+OF_CLIENTS = ("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined")
+
+
+def run_card(run: Run, place: tuple[int | None, str], out: Path) -> Json:
+    """A run for the page at `out`; `place` is its setting and the label of its row. What is not told is left out."""
+    setting, label = place
+    card = {"s": setting, "m": label, "seed": run.seed, "status": run.status, "command": command(run)}
+    if run.folder is not None:
+        card |= {"folder": str(run.folder), "href": href(run.folder, out)}
+    if run.error:
+        card["error"] = run.error
+    return card | (_found(run.summary) if run.summary else {})
+
+
+def _found(summary: Json) -> Json:
+    partition, names = summary.get("partition") or {}, (summary.get("data_spec") or {}).get("class_names")
+    told = {
+        "last": summary["server"]["accuracy_last"],
+        "best": summary["server"]["accuracy_best"],
+        "clients": [_client(client) for client in summary["clients"]],
+        "counts": partition.get("class_counts"),
+        "guidance": summary.get("guidance"),
+        "classes": names,
+        "recall": [row.get("recall") for row in summary["server"].get("by_class") or []] or None,
+        "ensembles": summary["ensemble"]["rows"],
+        "commit": (summary.get("code") or {}).get("commit"),
+        "seconds": (summary.get("seconds") or {}).get("run"),
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _client(client: Json) -> Json:
+    return {key: client[key] for key in OF_CLIENTS if client.get(key) is not None}
+
+
+def href(folder: Path, out: Path) -> str:
+    """The link from the page to a folder; from another drive its whole place."""
+    try:
+        place = Path(os.path.relpath(folder.absolute(), out.absolute().parent)).as_posix()
+    except ValueError:  # Windows' drives have no way between them
+        return folder.absolute().as_uri()
+    return quote(f"./{place}/")

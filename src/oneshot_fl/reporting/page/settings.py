@@ -1,0 +1,126 @@
+"""The settings of a sweep: groups of runs that may be compared, and what each row of one found."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, permutations
+from typing import Any
+
+from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
+from oneshot_fl.reporting.tables.measures import Measure
+from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, titles, told_apart
+from oneshot_fl.reporting.tables.runs import Run
+
+Json = dict[str, Any]
+LONGEST = 60
+"""Characters of a setting's name."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs in which all but method and seed agrees."""
+
+    number: int
+    name: str
+    """Data and partition, short; of settings that would be called alike also what they differ in."""
+    title: str
+    rows: dict[str, list[Run]]
+    """By label, in the order of the papers' tables."""
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """All of them."""
+        return [run for runs in self.rows.values() for run in runs]
+
+    @property
+    def data(self) -> str:
+        """The data set."""
+        return self.runs[0].data
+
+    @property
+    def partition(self) -> str:
+        """The partition with how uneven it is."""
+        return f"{self.runs[0].partition} {self.runs[0].spread}".strip()
+
+    def values(self, label: str, value: Callable[[Json], float | None]) -> dict[int, float]:
+        """What one row's finished runs tell, by seed."""
+        return by_seed(self.rows[label], value)
+
+
+def settings_of(runs: Iterable[Run]) -> list[Setting]:
+    """The settings of all runs whose configuration is known, by data and partition."""
+    groups = comparable(run for run in runs if run.settings)
+    groups.sort(key=lambda group: (group[0].data, group[0].partition, group[0].spread))
+    short = [f"{group[0].data}, {group[0].partition} {group[0].spread}".strip() for group in groups]
+    apart = told_apart(short, [group[0].shared for group in groups], "; ")
+    told = zip(map(_brief, short, apart, count(1)), titles(groups), map(rows_of, groups), strict=True)
+    return [Setting(number, name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]
+
+
+def _brief(short: str, apart: str, number: int) -> str:
+    """What tells a setting apart, unless that takes more than a line; then its number, and its title says the rest."""
+    return apart if len(apart) <= LONGEST else f"{short}, protocol {number}"
+
+
+def _in_order(rows: dict[str, list[Run]]) -> dict[str, list[Run]]:
+    return {label: rows[label] for label in sorted(rows, key=rank)}
+
+
+def labels_of(settings: Iterable[Setting]) -> list[str]:
+    """The labels of all rows, in the order of the papers' tables."""
+    return sorted({label for setting in settings for label in setting.rows}, key=rank)
+
+
+def cells_of(setting: Setting, measure: Measure) -> list[Json]:
+    """One entry for each row: its mean and spread, or how many of its runs are not done."""
+    cells = []
+    for label, runs in setting.rows.items():
+        values = list(setting.values(label, measure.server).values())
+        missing = sum(run.status != "done" for run in runs)
+        told = _told(estimate(values)) if values else {"n": 0}
+        cells.append({"s": setting.number, "m": label, **told, "missing": missing})
+    return cells
+
+
+def differences_of(setting: Setting, measure: Measure) -> list[Json]:
+    """For every two rows the first minus the second, over the seeds that both have."""
+    known = {label: setting.values(label, measure.server) for label in setting.rows}
+    return [
+        {"s": setting.number, "m": first, "base": second, **_told(difference)}
+        for first, second in permutations(known, 2)
+        if (difference := paired(known[first], known[second]))
+    ]
+
+
+def _told(value: Estimate) -> Json:
+    """An estimate for the page, in percent."""
+    spread = {"std": value.std, "half": value.half_width}
+    parts = {"mean": value.mean, **{name: part for name, part in spread.items() if part is not None}}
+    return {"n": value.n, **{name: round(100 * part, 3) for name, part in parts.items()}}
+
+
+def gaps_of(setting: Setting, measure: Measure) -> list[Json]:
+    """For every row the ensemble that is best in the mean, minus the server: what distillation lost."""
+    found = []
+    for label in setting.rows:
+        server = setting.values(label, measure.server)
+        ensembles = _ensembles(setting, label, measure)
+        if not server or not ensembles:
+            continue
+        best = max(ensembles, key=lambda name: estimate(list(ensembles[name].values())).mean)
+        if gap := paired(ensembles[best], server):
+            levels = {"server": estimate(list(server.values())), "level": estimate(list(ensembles[best].values()))}
+            means = {name: round(100 * each.mean, 3) for name, each in levels.items()}
+            found.append({"s": setting.number, "m": label, "ensemble": best, **_told(gap), **means})
+    return found
+
+
+def _ensembles(setting: Setting, label: str, measure: Measure) -> dict[str, dict[int, float]]:
+    """By the ensemble's name the values by seed, of those that all finished runs of the row tell."""
+    done = [measure.ensembles(run.summary) for run in setting.rows[label] if run.summary]
+    names = [name for name in (done[0] if done else {}) if all(name in each for each in done)]
+
+    def of(name: str) -> Callable[[Json], float | None]:
+        return lambda summary: measure.ensembles(summary)[name]
+
+    return {name: setting.values(label, of(name)) for name in names}

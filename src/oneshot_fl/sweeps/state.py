@@ -1,0 +1,145 @@
+"""How the jobs of a sweep stand, read from the traces that they leave; also from another machine."""
+
+import json
+import os
+import shlex
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from oneshot_fl.config.record import TRACE
+from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.tracking.progress import PULSE
+
+Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+NOT_DONE: tuple[Status, ...] = ("failed", "killed", "interrupted")
+"""What `--rerun failed` runs again: begun, not done, and not on any more."""
+SILENT = 120.0
+"""Seconds without a sign after which a job on another machine counts as killed; it gives one every 15."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a sweep and how it stands."""
+
+    number: int
+    overrides: tuple[str, ...]
+    what: str
+    """Those of its overrides that other jobs do not have."""
+    status: Status = "to do"
+    folder: Path | None = None
+    host: str = ""
+    device: str = ""
+    begun: float = 0.0
+    seconds: float | None = None
+    """That it took, from its trace; None of one that is not done."""
+    error: str = ""
+    progress: str = ""
+    """What a running one is doing."""
+
+    @property
+    def place(self) -> str:
+        """Where it runs or ran, as far as that is known."""
+        return ", ".join(each for each in (self.host, self.device) if each)
+
+    @property
+    def command(self) -> str:
+        """What to type to run it again in its folder; without one, in a new folder."""
+        folder = [] if self.folder is None else [f"hydra.run.dir={self.folder}"]
+        return shlex.join(["python", "-m", "oneshot_fl", *self.overrides, *folder])
+
+
+def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> list[Job]:
+    """Every job of the sweep in `folder`, in order."""
+    moment = time.time() if now is None else now
+    traces = {place: trace for place in folder.rglob(TRACE) if (trace := read_trace(place.parent))}
+    known = {trace["job"]: (place.parent, trace) for place, trace in traces.items() if "job" in trace}
+    return [
+        as_job(number, manifest, *known[number], moment) if number in known else unseen(number, manifest)
+        for number in sorted(manifest.jobs)
+    ]
+
+
+def read_trace(folder: Path) -> dict[str, Any]:
+    """A job's `run.json`; empty where there is none."""
+    try:
+        trace = json.loads((folder / TRACE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return trace if isinstance(trace, dict) else {}
+
+
+def unseen(number: int, manifest: Manifest) -> Job:
+    """A job that has left no trace yet."""
+    return Job(number, manifest.jobs[number], manifest.what(manifest.jobs[number]))
+
+
+def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, Any], now: float) -> Job:
+    """How a job stands by its trace; without one it is to do."""
+    if not trace:
+        return unseen(number, manifest)
+    status = trace.get("status")
+    if status == "running" and not is_alive(folder, trace, now):
+        status = "killed"
+    return replace(
+        unseen(number, manifest),
+        status=status if status in STATUSES else "killed",
+        folder=folder,
+        host=str(trace.get("host", "")),
+        device=str(trace.get("device", "")),
+        begun=float(trace.get("begun", 0)),
+        seconds=trace.get("seconds"),
+        error=str(trace.get("error", "")),
+        progress=_progress(folder) if status == "running" else "",
+    )
+
+
+def is_alive(folder: Path, trace: Mapping[str, Any], now: float) -> bool:
+    """Whether the process of a running job is there: on this machine by its number, on others by its signs of life."""
+    if trace.get("host") == socket.gethostname():
+        return _runs(int(trace.get("pid", 0)))
+    try:
+        return now - (folder / TRACE).stat().st_mtime < SILENT
+    except OSError:
+        return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return pid > 0
+
+
+def _progress(folder: Path) -> str:
+    try:
+        return (folder / PULSE).read_text().strip()
+    except OSError:
+        return ""
+
+
+def counts(jobs: Iterable[Job]) -> dict[Status, int]:
+    """How many jobs stand how, without those that none do."""
+    found = [job.status for job in jobs]
+    return {status: found.count(status) for status in STATUSES if status in found}
+
+
+def seconds_left(jobs: list[Job], now: float) -> float | None:
+    """About how long a sweep still takes: what finished jobs took, for those that are left, as many at once as now.
+
+    None where nothing runs, or nothing was finished from which to tell.
+    """
+    took = [job.seconds for job in jobs if job.status == "done" and job.seconds and job.seconds >= 1]
+    running = [job for job in jobs if job.status == "running"]
+    if not took or not running:
+        return None
+    mean = sum(took) / len(took)
+    going = sum(max(mean - (now - job.begun), 0.0) for job in running)
+    return (going + mean * sum(job.status == "to do" for job in jobs)) / len(running)

@@ -1,0 +1,130 @@
+"""The report in a real browser, offline: what it draws, that its filters work, and that it stays quiet."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import synthetic_sweep
+from oneshot_fl.reporting.page.build import write_report
+from oneshot_fl.reporting.tables.measures import measure_of
+from oneshot_fl.reporting.tables.runs import read_runs
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+pytest.importorskip("vl_convert", reason="holds Vega-Lite")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here (apt-get install chromium)"),
+]
+EVIL = "<img src=x onerror=document.title='broken'>"
+METHODS, SEEDS = ("fedavg", "dense", "fedhydra"), 3
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    """Two settings of three methods and three seeds, a failed run, and a class with a hostile name."""
+    folder = tmp_path_factory.mktemp("sweep")
+    synthetic_sweep(folder, methods=METHODS, alphas=(0.1, 0.5), seeds=SEEDS, class_names=(EVIL, "b", "c"))
+    trace = {"status": "failed", "error": "it broke", "overrides": ["seed=9"], "method": "dense", "data": "mnist"}
+    (folder / "failed").mkdir()
+    (folder / "failed" / "run.json").write_text(json.dumps(trace))
+    measure = measure_of("accuracy", which="last")
+    return write_report(read_runs([folder]), folder / "r.html", measure=measure, which="last", against="fedavg")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["sync_api.Browser"]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module", params=[(1200, 900), (390, 844)], ids=["wide", "phone"])
+def page(request, browser, report) -> Iterator["sync_api.Page"]:
+    width, height = request.param
+    context = browser.new_context(viewport={"width": width, "height": height}, offline=True)
+    context.set_default_timeout(120_000)
+    opened = context.new_page()
+    opened.said = []
+    opened.on("console", lambda message: opened.said.append(f"{message.type}: {message.text}"))
+    opened.on("pageerror", lambda error: opened.said.append(f"error: {error}"))
+    opened.on("request", lambda asked: opened.said.append(f"asked: {asked.url}") if "r.html" not in asked.url else None)
+    opened.goto(report.as_uri())
+    opened.wait_for_selector("body[data-drawn='1']", state="attached")
+    yield opened
+    context.close()
+
+
+def _cells(page):
+    return page.locator("#heat svg .mark-rect path").count()
+
+
+def _redrawn(page):
+    before = int(page.get_attribute("body", "data-drawn"))
+    page.wait_for_selector(f"body[data-drawn='{before + 1}']", state="attached")
+
+
+@pytest.fixture(autouse=True)
+def quiet(page) -> Iterator[None]:
+    """Whatever a test does, nothing is complained of and nothing is fetched."""
+    yield
+    assert [line for line in page.said if not line.startswith("asked: data:")] == []
+
+
+def test_every_chart_is_there_with_words_for_those_who_do_not_see_it(page):
+    for chart in ("heat", "curves", "costs", "gap"):
+        label = page.get_attribute(f"#{chart} svg > g, #{chart} svg", "aria-label")
+        described = label or page.get_attribute(f"#{chart} .chart-wrapper, #{chart} [aria-label]", "aria-label")
+        assert described, chart
+    assert _cells(page) == len(METHODS) * 2
+    assert page.locator("#one svg").count() == 2  # partition and recall
+
+
+def test_the_page_is_not_wider_than_the_screen(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+
+
+def test_a_hostile_name_is_drawn_as_text(page):
+    assert page.title() != "broken"
+    assert page.locator("img[src=x]").count() == 0
+    assert EVIL[:9] in page.locator("#one").inner_text()
+
+
+def test_a_filter_changes_charts_tables_and_counts_and_is_undone(page):
+    page.select_option("#partition", "dirichlet 0.5")
+    _redrawn(page)
+    assert _cells(page) == len(METHODS)
+    assert page.locator("main tr[data-m]:visible").count() == len(METHODS) * SEEDS
+    assert page.locator("#setting option").count() == 1
+    page.click("#choose summary")
+    page.uncheck("#methods input[value=dense]")
+    _redrawn(page)
+    assert _cells(page) == len(METHODS) - 1
+    page.click("#choose summary")
+    page.click("button[type=reset]")
+    _redrawn(page)
+    assert _cells(page) == len(METHODS) * 2
+
+
+def test_differences_can_be_shown_to_any_method(page):
+    page.select_option("#heat-what", "fedavg")
+    page.wait_for_function("document.querySelectorAll('#heat svg .mark-rect path').length === 4")
+    assert "+" in page.locator("#heat svg").inner_text()
+    page.select_option("#heat-what", "")
+    page.wait_for_function("document.querySelectorAll('#heat svg .mark-rect path').length === 6")
+
+
+def test_another_run_is_shown_when_it_is_chosen(page):
+    value = page.locator("#run option", has_text="dense, seed 2").first.get_attribute("value")
+    page.select_option("#run", value)
+    page.wait_for_function("document.querySelector('#one').innerText.includes('method=dense')")
+    assert page.locator("#one a").get_attribute("href").endswith("/")
+
+
+def test_failures_are_told_with_the_command(page):
+    assert page.locator("text=it broke").count() >= 1
+    assert page.locator("text=python -m oneshot_fl seed=9").count() >= 1

@@ -1,0 +1,73 @@
+"""The script that Slurm would get, and jobs on submitit's local executor."""
+
+import os
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.engine import Outcome, Task
+from oneshot_fl.launchers.slurm import Slurm, SlurmHere
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "sbatch.sh"
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    """A machine with a Slurm that only keeps the scripts that it is given."""
+    commands, scripts = tmp_path / "bin", tmp_path / "scripts"
+    commands.mkdir()
+    scripts.mkdir()
+    for name, what in {"srun": "exit 0", "sbatch": f'cp "$1" {scripts}/ && echo Submitted batch job 123'}.items():
+        (commands / name).write_text(f"#!/bin/sh\n{what}\n")
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    return scripts
+
+
+def _tasks(folder, count):
+    call = partial(Outcome, "done", 0.5)
+    return [Task(number, (f"seed={number}",), folder / str(number), call, str(folder)) for number in range(count)]
+
+
+def test_the_script_is_the_one_that_was_read_and_found_right(queue, tmp_path):
+    engine = Slurm(
+        jobs_per_gpu=1,
+        folder=str(tmp_path / "%j"),
+        job_name="oneshot_fl",
+        partition="gpu",
+        account=None,
+        time=720,
+        gpus_per_node=1,
+        cpus_per_task=4,
+        mem="16GB",
+        array_parallelism=64,
+        setup=["module load cuda"],
+    )
+    jobs = engine.submit(_tasks(tmp_path, 4))
+    assert [job.job_id for job in jobs] == ["123_0", "123_1", "123_2", "123_3"]
+    (script,) = queue.iterdir()
+    plain = re.sub(r"\S*python\S*", "python", script.read_text().replace(str(tmp_path), "SWEEP"))
+    assert plain == GOLDEN.read_text()
+
+
+def test_what_slurm_does_not_know_is_one_line(queue, tmp_path):
+    with pytest.raises(OneshotError, match="hydra/launcher=slurm: Unavailable parameter"):
+        Slurm(jobs_per_gpu=1, folder=str(tmp_path), colour="blue")
+    with pytest.raises(OneshotError, match=r"trainer\.jobs_per_gpu=2"):
+        Slurm(jobs_per_gpu=2, folder=str(tmp_path))
+
+
+def test_without_slurm_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OneshotError, match=r"hydra/launcher=slurm: .*srun"):
+        Slurm(jobs_per_gpu=1, folder=str(tmp_path))
+
+
+def test_jobs_run_on_submitits_local_executor(tmp_path):
+    engine = SlurmHere(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
+    assert [job.result().value for job in engine.submit(_tasks(tmp_path, 2))] == [0.5, 0.5]

@@ -1,0 +1,72 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.page.build import drawing_library, report_page
+from oneshot_fl.reporting.page.payload import thinned
+from oneshot_fl.reporting.tables.measures import measure_of
+
+LAST = measure_of("accuracy", which="last")
+EVIL = "</script><script>alert(1)</script>"
+
+
+def _page(runs, tmp_path, library="/* */"):
+    given = {"measure": LAST, "which": "last", "against": "fedavg", "budget": 0, "title": "t", "library": library}
+    return report_page(runs, tmp_path / "report.html", **given)
+
+
+def _data(page):
+    return json.loads(re.search(r'id="payload">(.*?)</script>', page, re.S)[1])
+
+
+def test_a_half_finished_sweep_is_told_with_what_is_missing(make_run, tmp_path):
+    runs = [make_run(value, seed=seed) for seed, value in enumerate((0.8, 0.9, 0.85))]
+    runs += [make_run(value, seed=seed, method="fedavg") for seed, value in enumerate((0.4, 0.45, 0.5))]
+    runs += [replace(make_run(None, seed=3), error="it broke", overrides=("seed=3",)), make_run(None, seed=4)]
+    page = _page(runs, tmp_path)
+    assert "Better than the other." in page
+    assert "it broke" in page
+    assert "python -m oneshot_fl seed=3" in page
+    data = _data(page)
+    assert data["methods"] == ["fedavg", "fedhydra"]
+    assert [(cell["n"], cell["missing"]) for cell in data["cells"]] == [(3, 0), (3, 2)]
+    assert len(data["runs"]) == 8
+
+
+def test_nothing_in_a_record_becomes_code(make_run, tmp_path):
+    names = {"class_names": [EVIL]}
+    run = make_run(method="fedavg", study=EVIL, error=EVIL, overrides=(EVIL,))
+    run.summary["data_spec"] = names
+    page = _page([run, replace(make_run(None), error=EVIL, method=EVIL)], tmp_path)
+    plain = _page([make_run(method="fedavg"), make_run(None)], tmp_path)
+    assert page.count("<script") == plain.count("<script")
+    assert "alert(1)</script>" not in page
+    assert _data(page)["runs"][0]["classes"] == [EVIL]
+
+
+def test_the_page_forbids_and_asks_for_nothing_from_elsewhere(make_run, tmp_path):
+    page = _page([make_run()], tmp_path)
+    assert "default-src 'none'" in page
+    assert re.findall(r'(?:src|href)="(?:https?:)?//', page) == []
+
+
+def test_runs_that_failed_before_anything_was_known_make_a_page(make_run, tmp_path):
+    page = _page([replace(make_run(None), settings={}, error="no such method")], tmp_path)
+    assert "no such method" in page
+    assert _data(page)["settings"] == []
+
+
+def test_long_curves_are_thinned_with_their_ends():
+    assert thinned(range(5), 9) == [0, 1, 2, 3, 4]
+    kept = thinned(range(200), 60)
+    assert (len(kept), kept[0], kept[-1]) == (60, 0, 199)
+    assert kept == sorted(set(kept))
+
+
+def test_without_the_library_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
+    with pytest.raises(OneshotError, match=r"vl_convert is missing; pip install 'oneshot-fl\[report\]'"):
+        drawing_library()

@@ -1,0 +1,57 @@
+import pytest
+
+from oneshot_fl.reporting.page.settings import cells_of, differences_of, gaps_of, labels_of, settings_of
+from oneshot_fl.reporting.tables.measures import measure_of
+
+LAST = measure_of("accuracy", which="last")
+
+
+def test_a_setting_for_each_group_of_comparable_runs_by_data_and_partition(make_run):
+    runs = [
+        make_run(data="svhn"),
+        make_run(settings={"partition": {"alpha": 0.5}}),
+        make_run(method="fedavg", seed=1),
+        make_run(method="dense"),
+    ]
+    settings = settings_of(runs)
+    assert [each.name for each in settings] == ["mnist, dirichlet 0.1", "mnist, dirichlet 0.5", "svhn, dirichlet 0.1"]
+    assert list(settings[0].rows) == ["fedavg", "dense"]
+    assert labels_of(settings) == ["fedavg", "dense", "fedhydra"]
+
+
+def test_settings_that_differ_in_little_say_in_what_and_those_that_differ_in_much_are_numbered(make_run):
+    little = settings_of([make_run(), make_run(settings={"clients": {"epochs": 7}})])
+    assert little[1].name == "mnist, dirichlet 0.1; clients.epochs=7"
+    much = {"epochs": 7, "batch_size": 7, "augmentation": "a" * 60}
+    assert [each.name for each in settings_of([make_run(), make_run(settings={"clients": much})])] == [
+        "mnist, dirichlet 0.1, protocol 1",
+        "mnist, dirichlet 0.1, protocol 2",
+    ]
+
+
+def test_a_cell_tells_mean_spread_and_what_is_missing_in_percent(make_run):
+    (setting,) = settings_of(
+        [make_run(0.5), make_run(0.7, seed=1), make_run(None, seed=2), make_run(None, method="ot")]
+    )
+    ot, fedhydra = cells_of(setting, LAST)
+    assert ot == {"s": 0, "m": "ot", "n": 0, "missing": 1}
+    assert fedhydra == {"s": 0, "m": "fedhydra", "n": 2, "mean": 60.0, "std": 14.142, "missing": 1}
+
+
+def test_differences_go_both_ways_over_shared_seeds_only(make_run):
+    (setting,) = settings_of([make_run(0.5), make_run(0.9, seed=1), make_run(0.3, method="fedavg")])
+    found = {(entry["m"], entry["base"]): (entry["mean"], entry["n"]) for entry in differences_of(setting, LAST)}
+    assert found == {("fedavg", "fedhydra"): (-20.0, 1), ("fedhydra", "fedavg"): (20.0, 1)}
+
+
+def test_the_gap_is_to_the_ensemble_that_is_best_over_all_seeds(make_run):
+    # "b" is best for one seed, "a" in the mean: a best one for every seed would flatter the ensembles
+    runs = [make_run(0.5, rows={"a": 0.6, "b": 0.7}), make_run(0.5, seed=1, rows={"a": 0.9, "b": 0.1})]
+    (setting,) = settings_of(runs)
+    (gap,) = gaps_of(setting, LAST)
+    assert (gap["ensemble"], gap["mean"], gap["server"], gap["level"]) == ("a", pytest.approx(25), 50, 75)
+
+
+def test_there_is_no_gap_where_no_run_is_done(make_run):
+    (setting,) = settings_of([make_run(None)])
+    assert gaps_of(setting, LAST) == []

@@ -1,0 +1,56 @@
+import pytest
+
+from oneshot_fl.reporting.page.verdict import verdict_on
+
+
+def _seeds(*values):
+    return dict(enumerate(values))
+
+
+def test_better_than_all_where_every_interval_leaves_out_zero():
+    verdict = verdict_on({"a": _seeds(0.9, 0.8, 0.85), "b": _seeds(0.5, 0.41, 0.44), "c": _seeds(0.3, 0.2, 0.26)})
+    assert verdict.best == "a"
+    assert list(verdict.rivals) == ["b", "c"]  # the nearest first
+    assert verdict.rivals["b"].mean == pytest.approx(0.4)
+    assert verdict.words == "Better than all others."
+
+
+def test_a_rival_whose_interval_holds_zero_is_named():
+    verdict = verdict_on({"a": _seeds(0.9, 0.8, 0.85), "b": _seeds(0.7, 0.9, 0.8), "c": _seeds(0.3, 0.2, 0.26)})
+    assert verdict.words == "Better than 1 of 2 others; not told apart from b."
+
+
+def test_the_more_rivals_the_wider_the_intervals():
+    few = verdict_on({"a": _seeds(0.9, 0.8, 0.85), "b": _seeds(0.5, 0.5, 0.4)})
+    others = {name: _seeds(0.1, 0.1, 0.2) for name in "cdef"}
+    many = verdict_on({"a": _seeds(0.9, 0.8, 0.85), "b": _seeds(0.5, 0.5, 0.4), **others})
+    assert many.rivals["b"].half_width > 2 * few.rivals["b"].half_width
+
+
+def test_a_lucky_seed_does_not_win_against_rows_with_enough_of_them():
+    verdict = verdict_on({"lucky": _seeds(0.99), "steady": _seeds(0.6, 0.61, 0.62)})
+    assert verdict.best == "steady"
+    assert verdict.words == "Not told apart from lucky."
+
+
+def test_nothing_is_told_with_too_few_seeds():
+    assert verdict_on({"a": _seeds(0.9), "b": _seeds(0.1)}).words == "Not told: fewer than 3 seeds."
+    assert verdict_on({"a": _seeds(0.9, 0.8, 0.7)}).words == "Nothing to compare it with yet."
+
+
+def test_rows_without_a_common_seed_are_not_told_apart():
+    verdict = verdict_on({"a": {0: 0.9, 1: 0.9, 2: 0.9}, "b": {3: 0.1, 4: 0.1, 5: 0.1}})
+    assert verdict.rivals == {"b": None}
+    assert verdict.words == "Not told apart from b."
+
+
+def test_where_low_is_good_the_lowest_is_best():
+    verdict = verdict_on({"a": _seeds(0.3, 0.32, 0.31), "b": _seeds(0.1, 0.11, 0.12)}, lowest=True)
+    assert verdict.best == "b"
+    assert verdict.rivals["a"].mean == pytest.approx(0.2)
+    assert verdict.words == "Better than the other."
+
+
+def test_many_rivals_are_counted():
+    alike = {name: _seeds(0.5, 0.6, 0.4) for name in "abcdef"}
+    assert verdict_on(alike).words == "Not told apart from b, c, d and 2 more."

@@ -1,0 +1,87 @@
+"""How jobs stand, by the traces that they left."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from oneshot_fl.sweeps.lines import duration, last_line, overview, status_lines
+from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.state import counts, jobs_of, seconds_left
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture(scope="module")
+def gone():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def sweep(tmp_path, gone):
+    """Seven jobs of which every one stands otherwise."""
+    here = {"host": socket.gethostname(), "pid": os.getpid()}
+    traces = [
+        {"status": "done", "seconds": 100.0},
+        {"status": "failed", "error": "data.size=0: must be 1"},
+        {"status": "running", **here, "device": "cuda:1", "begun": NOW - 50},
+        {"status": "running", **here, "pid": gone},
+        {"status": "running", "host": "elsewhere", "pid": os.getpid(), "begun": NOW - 20},
+        {"status": "running", "host": "elsewhere", "pid": os.getpid()},
+    ]
+    for number, trace in enumerate(traces):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"job": number, **trace}))
+        os.utime(folder / "run.json", (NOW - (600 if number == 5 else 10),) * 2)
+    (tmp_path / "2" / "progress.txt").write_text("distillation: 3 of 10 rounds after 5 s\n")
+    return tmp_path, Manifest({number: ("method=dense", f"seed={number}") for number in range(7)})
+
+
+def test_a_job_that_says_that_it_runs_is_asked_for_signs_of_life(sweep):
+    folder, manifest = sweep
+    jobs = jobs_of(folder, manifest, now=NOW)
+    assert [job.status for job in jobs] == ["done", "failed", "running", "killed", "running", "killed", "to do"]
+    assert counts(jobs) == {"done": 1, "running": 2, "failed": 1, "killed": 2, "to do": 1}
+    assert jobs[2].progress.startswith("distillation: 3 of 10")
+
+
+def test_what_is_left_takes_what_others_took(sweep):
+    folder, manifest = sweep
+    jobs = jobs_of(folder, manifest, now=NOW)
+    assert seconds_left(jobs, NOW) == (50 + 80 + 100) / 2
+    assert overview(jobs, NOW) == "1 done, 2 running, 1 failed, 2 killed, 1 to do; about 2 min left"
+    assert seconds_left([job for job in jobs if job.status != "running"], NOW) is None
+
+
+def test_status_tells_what_runs_and_how_to_run_again_what_failed(sweep):
+    folder, manifest = sweep
+    lines = status_lines(folder, jobs_of(folder, manifest, now=NOW), NOW)
+    assert lines[0].startswith(f"{folder}: 7 jobs: 1 done, 2 running")
+    host = socket.gethostname()
+    assert f"job 2 of 7 running on {host}, cuda:1: seed=2; distillation: 3 of 10 rounds after 5 s" in lines
+    at = lines.index("job 1 of 7 failed: seed=1; data.size=0: must be 1")
+    assert lines[at + 1] == f"  python -m oneshot_fl method=dense seed=1 hydra.run.dir={folder / '1'}"
+    assert len(lines) == 1 + 2 + 2 * 3
+
+
+def test_the_last_line_counts_jobs_and_names_the_folders_of_those_not_done(sweep, monkeypatch):
+    folder, manifest = sweep
+    assert last_line(folder) == ""
+    manifest.write(folder)
+    monkeypatch.setattr("time.time", lambda: NOW)
+    assert last_line(folder) == (
+        f"1 done, 1 failed: {folder / '1'}, 2 running: {folder / '2'}, {folder / '4'}, "
+        f"2 killed: {folder / '3'}, {folder / '5'}, 1 to do: seed=6"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(12.4, "12 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_times_are_told_as_people_do(seconds, said):
+    assert duration(seconds) == said

@@ -1,0 +1,149 @@
+"""Devices as they would be seen, and their lease among processes; no GPU is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from oneshot_fl import devices
+from oneshot_fl.devices import arithmetic_here, free_device, lease_device, visible_devices
+
+
+@pytest.fixture
+def no_lease(monkeypatch):
+    """A process that holds no device and has not loaded torch."""
+    monkeypatch.setattr(devices, "_held", [])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for name in (devices.VISIBLE, devices.ASSIGNED, "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    yield
+    for lease in devices._held:
+        lease.release()
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("0,1", ("0", "1")),
+        ("3", ("3",)),
+        ("", ()),
+        ("-1", ()),
+        ("0,-1,2", ("0",)),
+        ("GPU-ab, GPU-cd", ("GPU-ab", "GPU-cd")),
+    ],
+)
+def test_the_environment_says_what_is_visible_as_cuda_reads_it(monkeypatch, shown, expected):
+    monkeypatch.setenv(devices.VISIBLE, shown)
+    assert visible_devices() == expected
+
+
+def test_without_a_word_every_device_of_the_machine_is(no_lease, monkeypatch):
+    monkeypatch.setattr(devices, "_nvidia_devices", lambda: 8)
+    assert visible_devices() == tuple("01234567")
+
+
+def test_devices_fill_evenly_and_come_back(tmp_path):
+    leases = [free_device(("0", "1"), 2, tmp_path) for _ in range(4)]
+    assert [lease.device for lease in leases] == ["0", "1", "0", "1"]
+    assert free_device(("0", "1"), 2, tmp_path) is None
+    leases[1].release()
+    assert free_device(("0", "1"), 2, tmp_path).device == "1"
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from oneshot_fl.devices import free_device
+lease = free_device(("0", "1", "2"), 1, Path(sys.argv[1]))
+print(lease.device, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_get_a_device_each_and_one_that_is_killed_gives_it_back(tmp_path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], env=path, **pipes) for _ in range(3)]
+    try:
+        assert sorted(process.stdout.readline().strip() for process in processes) == [b"0", b"1", b"2"]
+        assert free_device(("0", "1", "2"), 1, tmp_path) is None
+        processes[0].kill()
+        processes[0].wait()
+        assert free_device(("0", "1", "2"), 1, tmp_path) is not None
+    finally:
+        for process in processes:
+            process.communicate()
+
+
+def test_a_job_sees_the_device_that_it_leased_and_keeps_it(no_lease, monkeypatch, tmp_path):
+    monkeypatch.setenv(devices.VISIBLE, "2,5")
+    other = free_device(("2",), 1, tmp_path)
+    assert lease_device("auto", 1, waiting=pytest.fail, folder=tmp_path) == "cuda:5"
+    assert os.environ[devices.VISIBLE] == "5"
+    other.release()
+    assert lease_device("auto", 1, waiting=pytest.fail, folder=tmp_path) == "cuda:5"  # CUDA has read its environment
+
+
+def test_it_says_what_it_waits_for(no_lease, monkeypatch, tmp_path):
+    monkeypatch.setenv(devices.VISIBLE, "0")
+    other, said = free_device(("0",), 1, tmp_path), []
+
+    def waiting(line):
+        said.append(line)
+        other.release()
+
+    assert lease_device("gpu", 1, waiting=waiting, folder=tmp_path) == "cuda:0"
+    assert len(said) == 1
+    assert "trainer.jobs_per_gpu=1" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "environment", "expected"),
+    [
+        ("cpu", {devices.VISIBLE: "0,1"}, "cpu"),
+        ("auto", {devices.VISIBLE: ""}, "cpu"),
+        ("auto", {devices.VISIBLE: "3", devices.ASSIGNED: "1"}, "cuda:3"),  # Ray dealt it out
+    ],
+)
+def test_nothing_is_leased_where_there_is_nothing_to_choose(
+    no_lease, monkeypatch, tmp_path, accelerator, environment, expected
+):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert lease_device(accelerator, 1, waiting=pytest.fail, folder=tmp_path / "locks") == expected
+    assert not (tmp_path / "locks").exists()
+
+
+def test_nothing_is_leased_once_torch_has_looked(no_lease, monkeypatch, tmp_path):
+    monkeypatch.setenv(devices.VISIBLE, "0,1")
+    monkeypatch.setitem(sys.modules, "torch", object())
+    assert lease_device("auto", 1, waiting=pytest.fail, folder=tmp_path / "locks") == "cuda:0,1"
+    assert not (tmp_path / "locks").exists()
+
+
+def test_jobs_of_slurm_do_not_take_each_others_devices_for_their_own(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    alone = devices._lock_folder()
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    first = devices._lock_folder()
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    assert len({alone, first, devices._lock_folder()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("trainer", "shown", "bf16", "expected"),
+    [
+        ({"accelerator": "auto", "precision": "auto"}, "", True, "cpu.bf16-mixed"),
+        ({"accelerator": "auto", "precision": "auto"}, "", False, "cpu.32-true"),
+        ({"accelerator": "auto", "precision": "auto"}, "0", True, "cuda.32-true"),
+        ({"accelerator": "cpu", "precision": "32-true"}, "0", True, "cpu.32-true"),
+    ],
+)
+def test_the_arithmetic_of_a_machine_is_known_without_torch(monkeypatch, trainer, shown, bf16, expected):
+    monkeypatch.setenv(devices.VISIBLE, shown)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: bf16)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert arithmetic_here(trainer) == expected
