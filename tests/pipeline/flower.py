@@ -31,14 +31,13 @@ busy machine they need longer to import what they need."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Everything that Flower and oneshot_fl keep lies below `folder`; nothing is fetched; Ray may take its time."""
+    """Everything that Flower and oneshot_fl keep lies below `folder`; nothing is fetched."""
     return os.environ | {
         "FLWR_HOME": str(folder / "flwr"),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "ONESHOT_FL_STORE": str(folder / "store"),
         "OMP_NUM_THREADS": "1",
-        "RAY_raylet_start_wait_time_s": "600",
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
     }
