@@ -17,6 +17,7 @@ pytest.importorskip("vl_convert", reason="holds Vega-Lite")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here (apt-get install chromium)"),
 ]
 EVIL = "<img src=x onerror=document.title='broken'>"
