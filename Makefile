@@ -10,7 +10,7 @@ BASE ?= HEAD
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow lint type docs format bench clean
+.PHONY: help demo check test test-slow lint type docs format bench evidence clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
@@ -51,6 +51,11 @@ format: $(READY)  ## Rewrite the sources in the common format
 
 bench: $(READY)  ## Measure the speed, an hour on a quiet machine
 	$(RUN) -m benchmarks --out docs/results/speed.json
+
+evidence: $(READY)  ## Columns of the papers' tables at their own budgets: days, resumable (DATA=folder of data sets)
+	for name in mnist_dirichlet mnist_two_classes; do \
+		$(RUN) -m oneshot_fl -m experiment=evidence/$$name data.root=$(DATA) hydra.sweep.dir=multirun/evidence/$$name; \
+	done
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build site

@@ -2,6 +2,7 @@
 
     python benchmarks/attacks.py OUT.jsonl --methods fedchorus dense --seeds 0 1 2 --clients 5 --hostile 1 \
         --overrides KEY=VALUE ...
+    python benchmarks/attacks.py OUT.jsonl --table
 
 The same command goes on where it was stopped: a run whose line is there is not run again.
 """
@@ -11,6 +12,7 @@ import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import oneshot_fl
@@ -31,7 +33,11 @@ def main() -> None:
     parser.add_argument("--gates", nargs="+", default=["checks", "none"])
     parser.add_argument("--attacks", nargs="+", default=list(choices("attack")))
     parser.add_argument("--overrides", nargs="*", default=[])
+    parser.add_argument("--table", action="store_true", help="print what is there, and run nothing")
     given = parser.parse_args()
+    if given.table:
+        print(table(_rows(given.out)))
+        return
     known = [{key: row.get(key) for key in ASKED} for row in _rows(given.out)]
     for case in _cases(given):
         if case not in known:
@@ -68,6 +74,27 @@ def outcome(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "quarantined": [one["quarantined"] for one in summary["clients"]],
         "backdoor": (summary["attack"] or {}).get("backdoor_success"),
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Test accuracy of the server in percent, mean and standard deviation over seeds; a line for each kind of run."""
+    kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault(tuple(row[key] for key in ("clients", "method", "gate")), []).append(row)
+    attacks = list(dict.fromkeys(row["attack"] for row in rows))
+    lines = [["clients", "method", "gate", *attacks], ["---"] * (3 + len(attacks))]
+    for kind, own in kinds.items():
+        cells = [_cell([row for row in own if row["attack"] == attack]) for attack in attacks]
+        lines.append([*map(str, kind), *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(rows: list[dict[str, Any]]) -> str:
+    """For instance `81.7 ± 2.0 (3)`, of three seeds; how many of them ended with an error."""
+    found = [100 * row["server"] for row in rows if row.get("server") is not None]
+    spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
+    told = [f"{mean(found):.1f}{spread} ({len(found)})"] if found else []
+    return ", ".join(told + [f"error ({len(rows) - len(found)})"] * (len(rows) > len(found))) or "-"
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.prepare import prepare
-from oneshot_fl.pipeline import arithmetic, received
+from oneshot_fl.pipeline import received
 from oneshot_fl.seeds import torch_generator
+from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress

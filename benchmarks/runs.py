@@ -59,8 +59,8 @@ def ours(cfg: DictConfig, scale: Scale) -> Seconds:
         context = Context(Store(Path(store)), experiment.trainer, Progress(Console(quiet=True)), RunLog([]))
         result = exchange(experiment, given, None, context)
     return {
-        "clients": sum(client.seconds for client in result.clients),
-        "stratification": result.guidance.seconds if result.guidance else 0.0,
+        "clients": sum(client.cost.seconds for client in result.clients),
+        "stratification": result.guidance.spent.cost.seconds if result.guidance else 0.0,
         **server,
         "whole": time.perf_counter() - begun,
     }

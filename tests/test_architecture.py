@@ -10,11 +10,13 @@ SOURCE = Path(__file__).parents[1] / "src" / "oneshot_fl"
 FILES = sorted(SOURCE.rglob("*.py"))
 HYDRAS_JOBS = ("launchers/hydra_side.py", "launchers/task.py")
 """How Hydra hands the jobs of a sweep over, and what it calls with each; the engines themselves know none of it."""
+# phases: Lightning's training; tracking: its loggers.
 ALLOWED = {
-    "lightning": ("phases/",),
+    "lightning": ("phases/", "tracking/"),
     "hydra": ("__main__.py", "config/", *HYDRAS_JOBS),
     "omegaconf": ("__main__.py", "config/", *HYDRAS_JOBS),
     "wandb": ("tracking/",),
+    "wandb_workspaces": ("tracking/",),
 }
 
 
@@ -54,6 +56,7 @@ FLOORS = (
     ("__init__",),
     ("job", "aggregation"),
     ("pipeline", "serving"),
+    ("session",),
     ("reporting", "sweeps"),
     ("config",),
     ("experiment",),
@@ -65,9 +68,9 @@ FLOORS = (
     ("inventory",),
     ("store", "recipe", "tracking"),
     ("artifacts", "code", "fits", "locks"),
-    ("disk",),
+    ("disk", "ledger"),
     ("devices",),
-    ("process", "seeds", "errors", "values", "version"),
+    ("process", "seeds", "errors", "values", "version", "energy"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""
 

@@ -36,21 +36,24 @@ class Result:
         return load(self.folder, allowed=allowed)
 
 
-def run(*overrides: str, folder: str | Path | None = None) -> Result:
+def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Path | None = None) -> Result:
     """One run, as `python -m oneshot_fl OVERRIDES` does it: `run("method=dense", "data=mnist", "data.root=DIR")`.
 
     Args:
         overrides: Hydra's, one `key=value` each.
         folder: for everything that the run leaves; by default a new one below `outputs/`.
+        config_dir: a folder of your own YAML files, as `--config-dir` takes it.
 
     Raises:
         OneshotError: something is wrong with the overrides or the data, in one line that says what.
     """
     from oneshot_fl.config import from_overrides
+    from oneshot_fl.config.compose import reading_also
     from oneshot_fl.job import job
 
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    return Result(job(*from_overrides(*overrides), place), place)
+    with reading_also(None if config_dir is None else Path(config_dir)):
+        return Result(job(*from_overrides(*overrides), place), place)
 
 
 def aggregate(

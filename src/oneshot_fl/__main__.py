@@ -32,18 +32,19 @@ def _through_hydra() -> None:
 
     from oneshot_fl.config.compose import config_dir
     from oneshot_fl.config.explain import explain
-    from oneshot_fl.config.sweep import SweepFolder, last_line
+    from oneshot_fl.config.sweep import SweepFolder
     from oneshot_fl.launchers.hydra_side import JobFailedError
     from oneshot_fl.launchers.task import OF_JOBS, complain, run
+    from oneshot_fl.sweeps.lines import last_line
+    from oneshot_fl.sweeps.search import best_of
 
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
-    except OneshotError as error:
-        if SweepFolder.folder is not None:
-            complain(str(error))
-        sys.exit(2)  # a single job's line was printed when it happened
-    except JobFailedError:
-        sys.exit(1)  # every job's traceback lies in its folder
+    except JobFailedError as error:
+        sys.exit(error.exit_code)
+    except OneshotError as error:  # of the launcher; a single job has told its own
+        complain(str(error))
+        sys.exit(2)
     except Exception as error:
         if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
             complain(explain(error, sys.argv[1:]))
@@ -51,7 +52,9 @@ def _through_hydra() -> None:
         raise
     finally:
         if SweepFolder.folder is not None:
-            complain(last_line(SweepFolder.folder, SweepFolder.began))
+            for line in (last_line(SweepFolder.folder), best_of(SweepFolder.folder)):
+                if line:
+                    complain(line)
 
 
 if __name__ == "__main__":

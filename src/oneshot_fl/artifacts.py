@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from torch import Tensor, nn
 
 from oneshot_fl.disk import reason, replace_file, sync, write_file, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import NOTHING, Cost, cost_of, total
 
 TENSORS, MANIFEST = "tensors.safetensors", "manifest.json"
 DESCRIBED = ("phase", "inputs", "context")
 """What of a manifest makes the key."""
-FIELDS = {*DESCRIBED, "facts", "seconds", "sha256"}
+FIELDS = {*DESCRIBED, "facts", "cost", "sha256"}
+FIELDS_BEFORE = FIELDS - {"cost"} | {"seconds"}
+"""Of manifests that earlier versions wrote."""
 NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -35,14 +38,29 @@ class DamagedError(Exception):
 
 @dataclass
 class Artifact:
-    """What a phase hands over: named tensors, JSON facts, and (once stored) its key and the seconds it took."""
+    """What a phase hands over: named tensors, JSON facts, and (once stored) its key and what it cost."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     key: str = ""
-    seconds: float = 0.0
+    cost: Cost = NOTHING
+    """Of a phase's own: what earlier processes spent on it, and what it counted. Once stored: all of it."""
     from_store: bool = False
-    """Whether it was there already; `seconds` are then those of the process that made it."""
+    """Whether it was there already; the cost is then that of the process that made it."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the results of a phase cost, and how many of them somebody had made before."""
+
+    cost: Cost
+    results: int
+    from_store: int
+
+    @classmethod
+    def on(cls, artifacts: Sequence[Artifact]) -> "Spent":
+        """All of these artifacts."""
+        return cls(total(one.cost for one in artifacts), len(artifacts), sum(one.from_store for one in artifacts))
 
 
 def fingerprint(inputs: Any) -> str:
@@ -89,11 +107,11 @@ def read_artifact(folder: Path) -> Artifact:
         if error.errno == errno.ELOOP:
             raise DamagedError("a link leads back to itself") from error
         raise OneshotError(f"{folder} cannot be read: {reason(error)}") from error
-    return Artifact(tensors, manifest["facts"], folder.name, manifest["seconds"])
+    return Artifact(tensors, manifest["facts"], folder.name, cost_of(manifest["cost"]))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an artifact was made from (`phase`, `inputs`, `context`), `facts` and `seconds`.
+    """What an artifact was made from (`phase`, `inputs`, `context`), `facts` and `cost`.
 
     Raises:
         DamagedError: it is not what was written, or was written for another key.
@@ -104,6 +122,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{MANIFEST} is no JSON") from error
     sealed = isinstance(manifest, dict) and manifest.pop("checksum", None) == _checksum(manifest)
+    if sealed and set(manifest) == FIELDS_BEFORE:
+        manifest["cost"] = {"seconds": manifest.pop("seconds")}
     if not sealed or set(manifest) != FIELDS:
         raise DamagedError(f"{MANIFEST} is not what was written")
     if (key := fingerprint({name: manifest[name] for name in DESCRIBED})) != folder.name:

@@ -26,7 +26,7 @@ app = typer.Typer(
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
-OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export")
+OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
 
@@ -246,6 +246,26 @@ def export(
     formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
     for path in write(model, out, formats, allowed=allow or ()):
         print(path)
+
+
+@app.command()
+def dashboard(
+    project: Annotated[str, typer.Argument(help="of Weights & Biases, logger.wandb.project")] = "oneshot_fl",
+    entity: Annotated[str | None, typer.Option(metavar="NAME", help="user or team; default: who is logged in")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="write the specification there, and send nothing")
+    ] = None,
+) -> None:
+    """Write the dashboard of a project into Weights & Biases: a report and a workspace."""
+    from oneshot_fl.disk import write_atomically
+    from oneshot_fl.tracking.dashboard import save, specification
+
+    if out is None:
+        for address in save(project, entity):
+            print(address)
+    else:
+        write_atomically(out, json.dumps(specification(project, entity or ""), indent=1))
+        print(out)
 
 
 @store.command("ls")

@@ -1,6 +1,6 @@
 """What a configuration becomes at the door: one typed, frozen object that everything downstairs works on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +17,8 @@ from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.phases.validate import Images
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.tracking.loggers import Logger
 from oneshot_fl.values import BatchSize, Count
 
 
@@ -32,6 +32,8 @@ class Evaluation:
     """What synthetic images are measured by; None: they are not."""
     privacy: Audit | None
     """How privacy is measured; None: it is not."""
+    validation: Images | None
+    """What images the student is validated by; None: it is not."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Serving:
     workers: Count
     """Processes that train clients, or work on their uploads, side by side."""
     trainer: TrainerSettings
-    loggers: tuple[Callable[[Path], Logger], ...]
+    loggers: tuple[Recipe[Any], ...]
+    """Lightning's loggers; `save_dir`, and what only Weights & Biases asks for, are told when the run begins."""
     record: Mapping[str, Any]
     """What the run is, for reports and comparisons: built-in types (`config.record`)."""
     config: Mapping[str, Any]

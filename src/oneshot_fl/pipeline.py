@@ -1,6 +1,5 @@
 """The data flow: partition -> local training -> uploads -> [attack] -> [gate] -> [stratify] -> distill -> evaluate."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
+from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import Backdoor
 from oneshot_fl.parts.slots import UploadStep, step_for
@@ -29,46 +29,55 @@ from oneshot_fl.phases.prepare import RunData, prepare
 from oneshot_fl.phases.privacy import Privacy, measure_privacy
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
-from oneshot_fl.phases.trainer import TrainerSettings, device_of
+from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.phases.validate import Validation, validate
 from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.reporting.about import outcome
+from oneshot_fl.reporting.cost import ledger_of_run
 from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
+from oneshot_fl.reporting.server_file import NAME
 from oneshot_fl.reporting.summary import class_counts, final_metrics, summarise, write_results
-from oneshot_fl.store import open_store
+from oneshot_fl.session import session
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
 
 
 def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """One run: everything from the data set to `summary.json` in `folder`; returns the summary."""
-    begun = time.perf_counter()
-    console = Console()
+    running, console = Meter(), Console()
     folder.mkdir(parents=True, exist_ok=True)
-    store = open_store(experiment.store, arithmetic(experiment.trainer))
-    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
-    if experiment.evaluation.fidelity is not None:
-        experiment.evaluation.fidelity.check(given.data)
-    loggers = [make(folder=folder) for make in experiment.loggers]  # type: ignore[call-arg]
-    with RunLog(loggers) as log, Progress(console, folder) as progress:
-        context = Context(store, experiment.trainer, progress, log, experiment.workers)
+    with session(experiment, folder, console) as context:
+        preparing = Meter()
+        given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+        prepared = preparing.spent()
+        if experiment.evaluation.fidelity is not None:
+            experiment.evaluation.fidelity.check(given.data)
         results = communicate(experiment, given, context)
         last = results[-1]
-        summary = summarise(
-            experiment,
-            results,
-            data=given,
-            fidelity=_fidelity(experiment, given.data, last.server, context),
-            privacy=_privacy(experiment, given, last, context),
-            backdoor=_backdoor(experiment, given.data, last.server, context),
-            seconds=time.perf_counter() - begun,
-        )
+        measuring = Meter()
+        measured: dict[str, Any] = {
+            "validation": _validation(experiment, last, given, context),
+            "fidelity": _fidelity(experiment, given.data, last.server, context),
+            "privacy": _privacy(experiment, given, last, context),
+            "backdoor": _backdoor(experiment, given.data, last.server, context),
+        }
+        tested = total([*(each.testing for each in results), measuring.spent()])
+        ledger = ledger_of_run(results, prepare=prepared, evaluate=tested)
+        summary = summarise(experiment, results, data=given, **measured, ledger=ledger, run=running.spent())
         write_results(folder, experiment, summary, last)
-        figures = draw(folder, last, progress, also=experiment.plots.format)
-        log.log(final_metrics(summary), len(summary["rounds"]))
-        log.figures(figures)
+        figures = draw(folder, last, context.progress, also=experiment.plots.format)
+        _log(context.log, summary, last, figures, folder)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary
+
+
+def _log(log: RunLog, summary: dict[str, Any], last: RunResult, figures: dict[str, Path], folder: Path) -> None:
+    """What loggers are told at the end."""
+    log.log(final_metrics(summary), len(summary["rounds"]))
+    log.figures(figures)
+    log.outcome(outcome(summary, last, [folder / NAME, folder / "summary.json"]))
 
 
 def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> dict[str, Path]:
@@ -88,17 +97,6 @@ def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> d
         also=also,
         note=progress.note,
     )
-
-
-def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:
-    """What every result depends on besides its own inputs: the library and how it computes here."""
-    return {
-        "torch": torch.__version__,
-        "device": device_of(trainer).type,
-        "precision": trainer.precision,
-        "channels_last": trainer.channels_last,
-        "matmul_precision": trainer.matmul_precision,
-    }
 
 
 def communicate(experiment: Experiment, given: RunData, context: Context) -> list[RunResult]:
@@ -131,12 +129,15 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         proxy=given.proxy,
         context=context,
     )
+    testing = Meter()
+    evaluated = assess(experiment, served, test, context)
     return RunResult(
         **vars(served),
         data=given.data,
         partition=given.partition,
         clients=clients,
-        evaluated=assess(experiment, served, test, context),
+        evaluated=evaluated,
+        testing=testing.spent(),
     )
 
 
@@ -242,6 +243,26 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
         context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")
+
+
+def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
+    """How well the student learned of its ensemble, where that was asked for."""
+    of, uploads = experiment.evaluation.validation, result.given.uploads
+    images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
+    if of is None or images is None or not uploads.models:
+        return None
+    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
+    known = tested_ensembles(rows, own, replace(result.given, student=result.server.model), result.server.ensemble)
+    return validate(
+        images,
+        result.server.model,
+        uploads.models,
+        known[own.name if own else "uniform"],
+        of=of,
+        spec=given.data.spec,
+        batch_size=experiment.evaluation.batch_size,
+        device=device_of(context.trainer),
+    )
 
 
 def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from filelock import BaseFileLock
 from oneshot_fl.artifacts import Artifact, DamagedError, check_finite, fingerprint, read_artifact, write_artifact
 from oneshot_fl.disk import remove, sync, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Meter, total
 from oneshot_fl.locks import holder, is_free, lock_of, needs_leases
 
 DAMAGED, LOCK, NEW, WORK = ".damaged", ".lock", ".new", ".work"
@@ -155,23 +156,24 @@ class Store:
             return None
 
     def _make(self, final: Path, described: dict[str, Any], make: Callable[[Path], Artifact]) -> Artifact:
-        work, fresh = final.with_suffix(WORK), final.with_suffix(NEW)
+        work, fresh = final.with_suffix(WORK), final.with_suffix(f"{NEW}-{os.getpid()}")
         with self._writing():
             if not work.is_dir():
                 remove(work)
                 work.mkdir()
             (work / HOLDER).write_text(holder())
-        begun = time.perf_counter()
+        meter = Meter()
         artifact = make(work)
-        seconds = artifact.seconds + time.perf_counter() - begun
+        cost = asdict(total([artifact.cost, meter.spent()]))
         check_finite(artifact.tensors, final.parent.name)
         try:
             with self._writing():
                 remove(fresh)
                 fresh.mkdir()
-                write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "seconds": seconds}, artifact)
-                os.replace(fresh, final)
-                sync(final.parent)
+                write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "cost": cost}, artifact)
+                if _intact(final) is None:  # unless whoever took over an expired lease has made the same
+                    os.replace(fresh, final)
+                    sync(final.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)

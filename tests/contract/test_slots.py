@@ -24,7 +24,7 @@ from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
-from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.loggers import About, RunLog, opened
 from tests.composing import compose_config, run_config
 from tests.contract.choices import SLOTS, choices
 from tests.parts import decoder_of, server_of
@@ -364,22 +364,26 @@ def test_a_data_set_takes_exactly_the_keys_of_its_yaml(name):
     assert set(inspect.signature(function).parameters) == set(settings)
 
 
-@pytest.mark.parametrize("name", choices("logger", 4))
+@pytest.mark.parametrize("name", choices("logger", 5))
 def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    cfg = compose_config(f"logger={name}")
-    extras = {"wandb": {"config": {"seed": 0}}}
-    loggers = [build(node, folder=tmp_path, **extras.get(key, {})) for key, node in cfg.logger.items()]
+    nodes = compose_config(f"logger={name}", "study=s").logger.values()
+    if any("MLFlow" in node._target_ for node in nodes):
+        pytest.importorskip("mlflow")
+        monkeypatch.chdir(tmp_path)
+    made = [recipe(node) for node in nodes]
+    about = About(tmp_path, "id", "name", "group", "clients", ("tag",), {"seed": 0})
     figure = tmp_path / "p.png"
     from matplotlib.figure import Figure
 
     Figure().savefig(figure)
-    with RunLog(loggers) as log:
+    with RunLog([opened(each.make, each.settings, about) for each in made]) as log:
         log.log({"distill/accuracy": 0.5}, 1)
+        log.images("distill/images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), 1)
         log.figures({"p": figure})
     assert (tmp_path / "metrics.csv").exists() is (name != "none")
     if name != "none":
-        assert (tmp_path / "metrics.csv").read_text().splitlines() == ["metric,step,value", "distill/accuracy,1,0.5"]
+        assert (tmp_path / "metrics.csv").read_text().splitlines() == ["distill/accuracy,step", "0.5,1"]
     if name == "wandb":
         assert list(Path(tmp_path).rglob("run-*.wandb"))
     if name == "tensorboard":

@@ -20,6 +20,15 @@ needs_flower = pytest.mark.skipif(
     find_spec("flwr") is None, reason="needs Flower: pip install 'oneshot-fl[flower]', in an environment of its own"
 )
 
+PATIENT = """
+import flwr.common.constant as known
+known.HEARTBEAT_DEFAULT_INTERVAL = 600
+from flwr.{room}.cli import flower_{room} as main
+main()
+"""
+"""A SuperLink or SuperNode that gives the processes it starts minutes instead of 30 seconds to say that they live: on a
+busy machine they need longer to import what they need."""
+
 
 def environment(folder: Path) -> dict[str, str]:
     """Everything that Flower and oneshot_fl keep lies below `folder`; nothing is fetched."""
@@ -41,11 +50,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(name: str, *arguments: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Flower's programs, with a log in `folder`."""
+def running(name: str, room: str, *arguments: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A `superlink` or `supernode`, with a log in `folder`."""
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            [str(BIN / arguments[0]), *arguments[1:]],
+            [sys.executable, "-c", PATIENT.format(room=room), *arguments],
             env=environment(folder),
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -77,7 +86,7 @@ def superlink(*arguments: str, connection: str, folder: Path) -> Iterator[int]:
     port = free_port()
     (folder / "flwr").mkdir(exist_ok=True)
     (folder / "flwr" / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{port}"\n{connection}\n')
-    with running("superlink", "flower-superlink", "--port", str(port), *arguments, folder=folder) as process:
+    with running("superlink", "superlink", "--port", str(port), *arguments, folder=folder) as process:
         wait_until(lambda: _listens(port), process)
         yield port
 

@@ -104,7 +104,7 @@ def test_killed_in_the_middle_the_same_command_ends_as_if_it_had_not_been(sign: 
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "out" / "summary.json").exists()
-    done = [path for path in store.glob("*/*/manifest.json") if path.parent.suffix != ".new"]
+    done = [path for path in store.glob("*/*/manifest.json") if ".new" not in path.parent.name]
     before = {path: path.stat().st_mtime_ns for path in done}
     assert _start(uploads, tmp_path / "out", store).wait(timeout=240) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before, "finished work was done again"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import literal
+from benchmarks import attacks, literal
 from benchmarks.__main__ import markdown
 from benchmarks.cases import rows_of_parts
 from benchmarks.measure import Arithmetic, in_turn, process
@@ -84,3 +84,14 @@ def test_every_step_runs():
 
 def test_rows_become_a_table():
     assert markdown([{"a | b": 0.12345, "c": 2}]) == "| a / b | c |\n| --- | --- |\n| 0.123 | 2 |"
+
+
+def test_runs_under_attack_become_means_over_their_seeds():
+    """The mean of 80 and 90 is 85, their standard deviation 10 / sqrt(2)."""
+    shared = {"clients": 5, "method": "dense", "gate": "none"}
+    rows = [
+        *({**shared, "attack": "scale", "server": server} for server in (0.8, 0.9)),
+        {**shared, "attack": "zero", "server": 0.5},
+        {**shared, "attack": "zero", "error": "diverged"},
+    ]
+    assert attacks.table(rows).splitlines()[2] == "| 5 | dense | none | 85.0 ± 7.1 (2) | 50.0 (1), error (1) |"

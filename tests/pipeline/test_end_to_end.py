@@ -15,7 +15,8 @@ from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.prepare import prepare
-from oneshot_fl.pipeline import arithmetic, received
+from oneshot_fl.pipeline import received
+from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -23,7 +24,7 @@ from tests.composing import TINY, clients_of, compose_config
 from tests.composing import run_config as run
 from tests.contract.choices import OURS as METHODS
 
-MEASURED = {"seconds", "peak_memory_bytes"}
+MEASURED = {"seconds", "cost", "peak_memory_bytes"}
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert ({"accuracy.png", "synthetic.png"} <= names) is loops
     assert ("guidance.png" in names) is (method == "fedhydra")
     with (tmp_path / "run" / "metrics.csv").open() as file:
-        metrics = {row["metric"] for row in csv.DictReader(file)}
+        metrics = set(csv.DictReader(file).fieldnames)
     assert {"clients/00/loss", "evaluate/server_last"} <= metrics
 
 
@@ -174,7 +175,7 @@ def test_communication_rounds_begin_at_the_last_server(tiny, tmp_path):
     assert second["clients"] == [client["accuracy"] for client in twice["clients"]]
     assert second["clients"] != first["clients"]
     with (tmp_path / "twice" / "metrics.csv").open() as file:
-        metrics = {row["metric"] for row in csv.DictReader(file)}
+        metrics = set(csv.DictReader(file).fieldnames)
     assert {"communication_1/clients/00/loss", "communication_2/clients/00/loss"} <= metrics
 
 
@@ -286,7 +287,7 @@ def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
     assert synthetic["real"]["kid"] < synthetic["noise"]["kid"]
     assert comparable(measured) | {"synthetic": None} == comparable(plain)
     with (tmp_path / "measured" / "metrics.csv").open() as file:
-        metrics = {row["metric"] for row in csv.DictReader(file)}
+        metrics = set(csv.DictReader(file).fieldnames)
     assert {"fidelity/clients/00/loss", "evaluate/synthetic_fid", "evaluate/noise_fid", "evaluate/real_kid"} <= metrics
 
 

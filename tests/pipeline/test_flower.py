@@ -92,7 +92,7 @@ def _deployed(root: Path, folder: Path) -> Iterator[list[subprocess.Popen[bytes]
         yield [
             nodes.enter_context(
                 running(
-                    *(name, "flower-supernode", "--superlink", f"127.0.0.1:{port}", "--port", str(free_port())),
+                    *(name, "supernode", "--superlink", f"127.0.0.1:{port}", "--port", str(free_port())),
                     *("--root-certificates", str(keys / "ca.crt"), "--auth-supernode-private-key", str(keys / name)),
                     *("--node-config", f'folder="{root / name}" number={number}'),
                     folder=folder,

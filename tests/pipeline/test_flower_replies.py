@@ -49,19 +49,29 @@ def _reply(node: int, file: bytes | None, **client: object):
     content = RecordDict({"client": ConfigRecord(client)})
     if file is not None:
         content["upload"] = ArrayRecord({"file": Array("uint8", (len(file),), "safetensors", file)})
-    return Message(content, reply_to=_asked(node))
+    return Message(content=content, metadata=_from(node))
 
 
-def _asked(node: int):
-    from flwr.app import Message, MessageType, RecordDict
+def _from(node: int):
+    from flwr.app import Metadata
 
-    return Message(RecordDict(), dst_node_id=node, message_type=MessageType.TRAIN)
+    return Metadata(
+        run_id=1,
+        message_id="",
+        src_node_id=node,
+        dst_node_id=1,
+        reply_to_message_id="asked",
+        group_id="",
+        created_at=0.0,
+        ttl=60.0,
+        message_type="train",
+    )
 
 
 def _failed(node: int):
     from flwr.app import Error, Message
 
-    return Message(Error(2, "OneshotError: client 3 (cnn2): training diverged"), reply_to=_asked(node))
+    return Message(error=Error(2, "OneshotError: client 3 (cnn2): training diverged"), metadata=_from(node))
 
 
 def test_nobody_loses_anything_by_another_client(server, tmp_path: Path):

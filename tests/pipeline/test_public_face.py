@@ -26,6 +26,24 @@ def test_run_load_and_results_fit_each_other(tmp_path):
     assert [summary["method"] for summary in oneshot_fl.results(tmp_path)] == ["dense", "fedavg"]
 
 
+def test_a_folder_of_ones_own_is_read_too(tmp_path):
+    for group, name, text in (
+        ("partition", "mine", "name: mine\n_target_: oneshot_fl.data.partition.iid\nclients: 3\nseed: ${seed}\n"),
+        ("model", "small", "name: small\n_target_: oneshot_fl.models.classifiers.cnn2\nnorm: true\n"),
+    ):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / f"{name}.yaml").write_text(text)
+    own = (*TINY, f"store={tmp_path / 'store'}", "method=fedavg", "partition=mine")
+    mixed = ("model=mixed", "model.names=[small,cnn2]", "method=feddf", "server_model=small")
+    result = oneshot_fl.run(*own, *mixed, folder=tmp_path / "run", config_dir=tmp_path / "conf")
+    assert result.summary["partition"]["name"] == "mine"
+    assert result.summary["models"]["clients"] == ["small", "cnn2", "small"]
+    with pytest.raises(OneshotError, match="mine"):
+        oneshot_fl.run(*own, folder=tmp_path / "other")
+    with pytest.raises(OneshotError, match=r"config_dir=.*nowhere: is no folder"):
+        oneshot_fl.run(*own, folder=tmp_path / "other", config_dir=tmp_path / "nowhere")
+
+
 def test_mistakes_are_one_line(tmp_path):
     with pytest.raises(OneshotError, match=r"^method=densee: there is no such choice, did you mean dense\?"):
         oneshot_fl.run("method=densee", folder=tmp_path / "run")

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.artifacts import fingerprint, load_model, read_work, tensor_hash, write_work
+from oneshot_fl.artifacts import (
+    Artifact,
+    fingerprint,
+    load_model,
+    read_artifact,
+    read_work,
+    tensor_hash,
+    write_artifact,
+    write_work,
+)
 from oneshot_fl.errors import OneshotError
 from tests.damage import become, flip
 
@@ -70,3 +79,12 @@ def test_an_upload_that_does_not_fit_is_refused_by_name(change, says):
     change(state)
     with pytest.raises(OneshotError, match=f"client 4.*{says}"):
         load_model(nn.Linear(3, 2), state, "client 4")
+
+
+def test_what_an_earlier_version_stored_is_read_and_tells_its_seconds_alone(tmp_path):
+    described = {"phase": "clients", "inputs": {"a": 1}, "context": {}}
+    folder = tmp_path / fingerprint(described)
+    folder.mkdir()
+    write_artifact(folder, {**described, "facts": {}, "seconds": 1.5}, Artifact({"w": torch.ones(2)}, {}))
+    found = read_artifact(folder)
+    assert (found.cost.seconds, found.cost.cpu_seconds, found.cost.macs) == (1.5, None, None)

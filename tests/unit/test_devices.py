@@ -1,7 +1,7 @@
 """Devices as they would be seen, and their lease among processes; no GPU is needed."""
 
-import multiprocessing
 import os
+import subprocess
 import sys
 
 import pytest
@@ -52,28 +52,29 @@ def test_devices_fill_evenly_and_come_back(tmp_path):
     assert free_device(("0", "1"), 2, tmp_path).device == "1"
 
 
-def _take(folder, taken, end):
-    lease = free_device(("0", "1", "2"), 1, folder)
-    taken.put(lease.device)
-    end.wait(60)
+HOLDS = """
+import sys
+from pathlib import Path
+from oneshot_fl.devices import free_device
+lease = free_device(("0", "1", "2"), 1, Path(sys.argv[1]))
+print(lease.device, flush=True)
+sys.stdin.read()
+"""
 
 
 def test_processes_get_a_device_each_and_one_that_is_killed_gives_it_back(tmp_path):
-    context = multiprocessing.get_context("fork")
-    taken, end = context.Queue(), context.Event()
-    processes = [context.Process(target=_take, args=(tmp_path, taken, end)) for _ in range(3)]
-    for process in processes:
-        process.start()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], env=path, **pipes) for _ in range(3)]
     try:
-        assert sorted(taken.get(timeout=60) for _ in processes) == ["0", "1", "2"]
+        assert sorted(process.stdout.readline().strip() for process in processes) == [b"0", b"1", b"2"]
         assert free_device(("0", "1", "2"), 1, tmp_path) is None
         processes[0].kill()
-        processes[0].join()
+        processes[0].wait()
         assert free_device(("0", "1", "2"), 1, tmp_path) is not None
     finally:
-        end.set()
         for process in processes:
-            process.join()
+            process.communicate()
 
 
 def test_a_job_sees_the_device_that_it_leased_and_keeps_it(no_lease, monkeypatch, tmp_path):

@@ -30,7 +30,7 @@ def _made(value: float = 1.0) -> Artifact:
     return Artifact({"w": torch.full((2,), value)}, {"note": "made"})
 
 
-def test_made_once_and_loaded_with_tensors_facts_key_and_seconds(tmp_path):
+def test_made_once_and_loaded_with_tensors_facts_key_and_cost(tmp_path):
     store, calls = Store(tmp_path), []
 
     def make(work):
@@ -41,7 +41,7 @@ def test_made_once_and_loaded_with_tensors_facts_key_and_seconds(tmp_path):
     assert len(calls) == 1
     assert torch.equal(second.tensors["w"], torch.ones(2))
     assert second.facts == {"note": "made"}
-    assert (first.key, first.seconds) == (second.key, second.seconds)
+    assert (first.key, first.cost) == (second.key, second.cost)
 
 
 def test_inputs_phase_and_context_all_enter_the_key(tmp_path):
@@ -168,7 +168,7 @@ def test_no_bit_of_an_artifact_can_flip_unnoticed(tmp_path):
             except DamagedError:
                 remade += 1
             else:  # a space between two values, or a letter of \\u notation: what is read is the same
-                assert (found.facts, found.seconds) == (made.facts, made.seconds)
+                assert (found.facts, found.cost) == (made.facts, made.cost)
                 assert torch.equal(found.tensors["w"], made.tensors["w"])
             (folder / name).write_bytes(content)
     assert remade > 0.9 * 8 * sum(map(len, whole.values())) / 3
@@ -204,7 +204,7 @@ def test_what_is_not_finite_is_never_stored(tmp_path):
     diverged = Artifact({"fine": torch.ones(2), "w": torch.tensor([1.0, float("nan")])}, {})
     with pytest.raises(OneshotError, match="clients: tensor w holds a value that is not finite"):
         Store(tmp_path).get_or_make("clients", {}, lambda _: diverged)
-    assert not list(tmp_path.glob("clients/*.new")) + list(tmp_path.glob("clients/*/manifest.json"))
+    assert not list(tmp_path.glob("clients/*.new*")) + list(tmp_path.glob("clients/*/manifest.json"))
 
 
 def test_who_waits_is_told_for_what(tmp_path):
@@ -304,6 +304,20 @@ def test_one_that_is_being_made_is_not_waited_for_where_nobody_wants_that(tmp_pa
     assert store.get_or_make_if_free(mine) is not None
 
 
+def test_who_lost_its_lease_meanwhile_keeps_what_the_other_has_made(tmp_path):
+    """As after a night in sleep mode: the lock file is gone, and another process has come and gone."""
+    store = Store(tmp_path, leased=True)
+
+    def slow(_):
+        next(tmp_path.rglob("*.lock")).unlink()
+        Store(tmp_path, leased=True).get_or_make("clients", {}, lambda _: _made())
+        return _made()
+
+    found = store.get_or_make("clients", {}, slow)
+    assert torch.equal(found.tensors["w"], torch.ones(2))
+    assert [path.name for path in (tmp_path / "clients").iterdir()] == [found.key]
+
+
 @pytest.fixture
 def group_umask():
     before = os.umask(0o002)
@@ -358,7 +372,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half(tmp_path, where, error)
         with pytest.raises(OneshotError, match=f"{tmp_path / 'store'}.*(No space left|No locks)") as raised:
             store.get_or_make("clients", {}, lambda _: _made())
     assert "\n" not in str(raised.value)
-    assert not list(tmp_path.rglob("*.new"))
+    assert not list(tmp_path.rglob("*.new*"))
     assert not list(tmp_path.rglob("manifest.json"))
     assert store.get_or_make("clients", {}, lambda _: _made()).tensors["w"].tolist() == [1.0, 1.0]
 

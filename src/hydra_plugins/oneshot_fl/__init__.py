@@ -27,9 +27,9 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook, before the sweeper looks at the jobs."""
-        from oneshot_fl.launchers.hydra_side import Launch, engine_of
+        from oneshot_fl.launchers.hydra_side import Launch, engine_of, jobs_per_gpu
 
-        engine = engine_of(self.engine, self.options, config.trainer.jobs_per_gpu)
+        engine = engine_of(self.engine, self.options, jobs_per_gpu(config))
         self.run = Launch(hydra_context, task_function, config, engine, self.only)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:

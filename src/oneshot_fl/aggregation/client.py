@@ -18,9 +18,9 @@ from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import device_of
-from oneshot_fl.pipeline import arithmetic
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.versions import versions
+from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
@@ -67,7 +67,7 @@ def _experiment(overrides: Sequence[str]) -> Experiment:
     for override in overrides:
         if override.startswith(("data=", "data.root=")):
             raise OneshotError(f"{override}: has no place here: a client's data are the images in its own folder")
-    bind, _ = from_overrides("data=image_folder", "data.root=.", *overrides)
+    bind, *_ = from_overrides("data=image_folder", "data.root=.", *overrides)
     return bind()
 
 

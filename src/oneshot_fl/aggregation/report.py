@@ -9,6 +9,7 @@ from oneshot_fl.aggregation.federation import Federation
 from oneshot_fl.experiment import Serving
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.recipe import described
+from oneshot_fl.reporting.cost import ledger_of_server
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.versions import versions
 
@@ -87,6 +88,7 @@ def summary_of(
         },
         "rounds": served.server.history,
         "seconds": seconds,
+        "cost": ledger_of_server([served]),
         "versions": versions(),
     }
 

@@ -22,16 +22,14 @@ from oneshot_fl.disk import write_atomically, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.parts.uploads import Quarantined
-from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.phases.trainer import device_of
-from oneshot_fl.pipeline import arithmetic, assess, serve
+from oneshot_fl.pipeline import assess, serve
 from oneshot_fl.recipe import described
+from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.server_file import write_server
-from oneshot_fl.store import open_store
-from oneshot_fl.tracking.loggers import RunLog
-from oneshot_fl.tracking.progress import Progress
+from oneshot_fl.reporting.server_file import NAME, write_server
+from oneshot_fl.session import session
 
 GREY = 128
 """Behind transparent pixels of test images."""
@@ -76,17 +74,17 @@ def aggregate(
     ]
     plan, notes = serving_of(federation.uploads, federation.spec, architectures, overrides)
     tested = None if test is None else _test_set(test, federation, plan)
-    loggers = [make(folder=out) for make in plan.loggers]  # type: ignore[call-arg]
-    with RunLog(loggers) as log, Progress(console) as progress:
+    with session(plan, out, console) as context:
         for note in notes:
-            progress.note(note)
-        context = Context(open_store(plan.store, arithmetic(plan.trainer)), plan.trainer, progress, log, plan.workers)
+            context.progress.note(note)
         served = serve(
             plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
         )
         _stop_if(strict, served.given.uploads.quarantined)
         accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
-    return _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
+        summary = _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
+        context.log.outcome(outcome(summary, served, [out / NAME, out / "summary.json"]))
+    return summary
 
 
 def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
+from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
-from oneshot_fl.config.compose import architecture, build, composed, plain, recipe
+from oneshot_fl.config.compose import architecture, composed, plain, recipe
 from oneshot_fl.config.record import record
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
@@ -30,7 +30,6 @@ from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.tracking.loggers import Logger
 
 KINDS: dict[KindName, Kind] = {"classifier": Classifier(), "cvae": Autoencoder()}
 
@@ -77,7 +76,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         store=Path(cfg.store).expanduser().absolute(),
         workers=cfg.workers,
         trainer=trainer,
-        loggers=_loggers(cfg, config),
+        loggers=tuple(_named(cfg.logger).values()),
         record=record(cfg, config),
         config=config,
     )
@@ -196,13 +195,29 @@ def _warm_up(node: DictConfig | None) -> WarmUpRecipe | None:
 
 
 def _distillation(node: DictConfig) -> Distillation:
-    own = ("rounds", "batch_size", "bank", "clients_at_once", "images", "seed")
+    own = ("rounds", "batch_size", "bank", "clients_at_once", "images", "seed", "held_out")
     return Distillation(**{key: value for key, value in plain(node).items() if key in own})
 
 
 def _evaluation(cfg: DictConfig) -> Evaluation:
     node = cfg.evaluate
-    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg), _audit(cfg))
+    _check_validation(cfg)
+    return Evaluation(node.batch_size, _named(node.ensembles), _fidelity(cfg), _audit(cfg), node.validation)
+
+
+def _check_validation(cfg: DictConfig) -> None:
+    """There are images that the student is not trained on."""
+    of, held_out = cfg.evaluate.validation, cfg.distill.held_out
+    if of == "synthetic" and (cfg.method.source is None or not held_out):
+        raise OneshotError(
+            f"evaluate.validation=synthetic: none is held out (method={cfg.method.name}, distill.held_out="
+            f"{held_out}); set distill.held_out=0.1 with a method that makes images, or evaluate.validation=proxy"
+        )
+    if of == "proxy" and "proxy" in source_needs(cfg):
+        raise OneshotError(
+            f"evaluate.validation=proxy: method={cfg.method.name} trains on the proxy images; set "
+            "evaluate.validation=synthetic and distill.held_out=0.1, which holds out part of them"
+        )
 
 
 def _fidelity(cfg: DictConfig) -> FidelityReference | None:
@@ -231,12 +246,6 @@ def _reference(cfg: DictConfig, node: DictConfig, *others: str) -> dict[str, Any
     own = {key: value for key, value in settings.items() if key not in ("model", *others)}
     known = {key: settings[key] for key in others}
     return {"architecture": _architecture(chosen), "training": _with_optimizer(Training, own), **known}
-
-
-def _loggers(cfg: DictConfig, config: Mapping[str, Any]) -> tuple[Callable[[Path], Logger], ...]:
-    """The loggers of a run; W&B gets the whole configuration too."""
-    extras: dict[str, dict[str, Any]] = {"wandb": {"config": config}}
-    return tuple(partial(build, node, **extras.get(str(name), {})) for name, node in cfg.logger.items())
 
 
 WITHOUT_ASKING = frozenset(

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -108,12 +110,31 @@ def architecture(name: str, group: str = "model") -> DictConfig:
     return node
 
 
+OWN_FOLDER: ContextVar[Path | None] = ContextVar("OWN_FOLDER", default=None)
+
+
+@contextmanager
+def reading_also(folder: Path | None) -> Iterator[None]:
+    """Inside the block configuration is also read from a user's own folder, outside of Hydra's jobs.
+
+    Raises:
+        OneshotError: there is no such folder.
+    """
+    if folder is not None and not folder.is_dir():
+        raise OneshotError(f"config_dir={folder}: is no folder; give one with the same sub-folders as conf/")
+    token = OWN_FOLDER.set(None if folder is None else folder.absolute())
+    try:
+        yield
+    finally:
+        OWN_FOLDER.reset(token)
+
+
 def search_path() -> list[str]:
     """The folders that configuration is read from: ours, and a user's own (`--config-dir`)."""
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():
-        return [str(config_dir())]
+        return [str(folder) for folder in (config_dir(), OWN_FOLDER.get()) if folder is not None]
     return [source.path for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
 
 
@@ -137,8 +158,10 @@ def composed(*wanted: str) -> Any:
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
         return compose("config", overrides=list(wanted))
+    own = OWN_FOLDER.get()
+    also = [] if own is None else [f"hydra.searchpath=['file://{own}']"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=list(wanted))
+        return compose("config", overrides=[*also, *wanted])
 
 
 def _published_method(cfg: DictConfig) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def tables() -> dict[str, dict[str, Any]]:
     from oneshot_fl.phases.recite import Recitation
     from oneshot_fl.phases.stratify import Stratification
     from oneshot_fl.phases.trainer import TrainerSettings
+    from oneshot_fl.phases.validate import Images
 
     epochs = dict.fromkeys(("local_epochs", "local_epochs_multi_round", "local_epochs_cvae", "rounds"), CountOrZero)
     return {
@@ -98,6 +99,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "ensembles": Mapping[str, Any],
             "batch_size": BatchSize,
             "fidelity": Fidelity | None,
+            "validation": Images | None,
             "privacy": Privacy | None,
         },
         "evaluate.fidelity": {
@@ -187,7 +189,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, first=1, given={"config"})
+        check_call(f"logger.{name}", node, given={"save_dir"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
     check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)

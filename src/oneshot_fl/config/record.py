@@ -24,6 +24,10 @@ Everything else tells runs apart, also groups that did not exist when this was w
 """
 
 
+UNLIKE_BEFORE = {"distill.held_out": 0.0}
+"""Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
+
+
 def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     """A run's choices, its settings, and the code it runs, as built-in types.
 
@@ -70,7 +74,10 @@ def _without(node: Mapping[str, Any], seed: int, prefix: str) -> dict[str, Any]:
     return {
         key: _without(value, seed, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in node.items()
-        if f"{prefix}{key}" not in NOT_COMPARED and key != "of" and not (key == "seed" and value == seed)
+        if f"{prefix}{key}" not in NOT_COMPARED
+        and key != "of"
+        and not (key == "seed" and value == seed)
+        and UNLIKE_BEFORE.get(f"{prefix}{key}", ...) != value
     }
 
 

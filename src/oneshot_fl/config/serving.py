@@ -49,6 +49,8 @@ def serving_of(
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures))
+    if serving.evaluation.validation is not None:
+        raise OneshotError("evaluate.validation: only runs are validated; leave it out")
     _check_met(serving, uploads, spec)
     return serving, notes
 

@@ -22,6 +22,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Task
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
+from oneshot_fl.sweeps.search import check_objective, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
 ENGINES = {
@@ -35,7 +36,11 @@ ENGINES = {
 
 
 class JobFailedError(Exception):
-    """A job that another process ran failed; its traceback lies in its folder."""
+    """A job of a sweep failed; what it said was printed when it did, and its traceback lies in its folder."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error)
+        self.exit_code = 2 if outcome.mistake else 1
 
 
 def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
@@ -61,6 +66,11 @@ def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
     return made
 
 
+def jobs_per_gpu(config: DictConfig) -> int:
+    """How many of a sweep's jobs share a GPU; 0 where they use none."""
+    return 0 if config.trainer.accelerator in ("cpu", "mps") else config.trainer.jobs_per_gpu
+
+
 class Launch:
     """One sweeper's jobs, or one batch of them."""
 
@@ -69,7 +79,8 @@ class Launch:
     ) -> None:
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
-            context.config_loader = Composer(context.config_loader)  # also for the sweeper's own check of all jobs
+            composer: Any = Composer(context.config_loader)
+            context.config_loader = composer  # also for the sweeper's own check of all jobs
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.before: dict[int, Outcome] = {}
         """Jobs that need not run."""
@@ -81,6 +92,7 @@ class Launch:
             OneshotError: the folder holds another sweep.
         """
         setup_globals()
+        check_objective(str(self.config.hydra.sweeper._target_), resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
         sweeper = str(self.config.hydra.sweeper._target_).rpartition(".")[2]
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=sweeper))
@@ -131,7 +143,7 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
     summary = take_over(done, known, folder)
-    return Outcome("done", summary["server"]["accuracy_last"])
+    return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
@@ -188,8 +200,7 @@ def as_return(overrides: Sequence[str], outcome: Outcome) -> JobReturn:
     """What an engine hands back, in terms of Hydra; a failed one raises when Hydra looks at its value."""
     returned = JobReturn(overrides=list(overrides))
     returned.status = JobStatus.COMPLETED if outcome.status == "done" else JobStatus.FAILED
-    kind = OneshotError if outcome.mistake else JobFailedError
-    returned.return_value = outcome.value if outcome.status == "done" else kind(outcome.error)
+    returned.return_value = outcome.value if outcome.status == "done" else JobFailedError(outcome)
     return returned
 
 

@@ -10,6 +10,7 @@ from oneshot_fl.errors import named_line
 from oneshot_fl.launchers.engine import Engine, Outcome, Pending, Task
 from oneshot_fl.sweeps.lines import one_job, overview
 from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.search import told
 from oneshot_fl.sweeps.state import Job, as_job, jobs_of, read_trace, unseen
 from oneshot_fl.tracking.progress import HEARTBEAT
 
@@ -37,7 +38,7 @@ class Talk:
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A job's last line."""
-        more = f"server accuracy {outcome.value:.2%}" if outcome.value is not None else ""
+        more = told(outcome.value, self.manifest.sweeper) if outcome.value is not None else ""
         job = self._job(task)
         status = "killed" if outcome.status == "died" else outcome.status
         error = job.error or outcome.error

@@ -3,6 +3,7 @@
 hydra-ray-launcher wants cloudpickle below 3, which joblib and others are past, and starts and ends clusters of its own.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,8 @@ class Rays:
     """As many jobs at once as the cluster has room for.
 
     Args:
-        jobs_per_gpu: `trainer.jobs_per_gpu`; a job asks Ray for that part of a device, where the cluster has some.
+        jobs_per_gpu: `trainer.jobs_per_gpu`, 0 where jobs use no GPU; a job asks Ray for that part of a device,
+            where the cluster has some.
         address: of a cluster, `auto` for the one of this machine; None starts one here that ends with the program.
         cpus: cores, and threads, of a job.
         here: cores of a cluster that is started here; None: all.
@@ -49,23 +51,25 @@ class Rays:
         at_once: int | None = None,
     ) -> None:
         self.elsewhere = address is not None
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
         try:
             own = {} if self.elsewhere else {"num_cpus": here, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, logging_level="error", ignore_reinit_error=True, **own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **own)
+        except Exception as error:  # it raises that very class where a start takes over 30 s
             raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error
         has = ray.cluster_resources()
-        self.gpus = has.get("GPU", 0.0)
-        self.at_once = at_once or int(self.gpus * jobs_per_gpu or has.get("CPU", 0.0) // cpus)
+        places = has.get("GPU", 0.0) * jobs_per_gpu
+        self.dealt = places > 0
+        self.at_once = at_once or int(places or has.get("CPU", 0.0) // cpus)
         if self.at_once < 1:
             raise OneshotError(f"hydra.launcher.cpus={cpus}: more than the cluster has ({has.get('CPU', 0.0):g})")
-        share = {"num_gpus": 1 / jobs_per_gpu} if self.gpus else {}
+        share = {"num_gpus": 1 / jobs_per_gpu} if self.dealt else {}
         self._run = ray.remote(num_cpus=cpus, max_retries=0, **share)(run)
         self._given: list[Any] = []
 
     def submit(self, tasks: Sequence[Task]) -> list[Pending]:
         """One Ray task each; Ray itself does not try again, the launcher's loop does."""
-        given = [self._run.remote(task, self.gpus > 0) for task in tasks]
+        given = [self._run.remote(task, self.dealt) for task in tasks]
         self._given += given
         return [each.future() for each in given]
 

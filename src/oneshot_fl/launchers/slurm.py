@@ -30,7 +30,7 @@ class Slurm:
     """As many jobs at once as Slurm gives places.
 
     Args:
-        jobs_per_gpu: `trainer.jobs_per_gpu`; Slurm deals out whole devices, so it must be 1.
+        jobs_per_gpu: `trainer.jobs_per_gpu`; Slurm deals out whole devices, so no more than 1.
         folder: for scripts, pickles and logs, on a disk that all nodes see.
         array: jobs of one array; Slurm's MaxArraySize, 1001 unless a site says otherwise, is above it.
         parameters: sbatch's, by submitit's names: `partition`, `time`, `cpus_per_task`, `gpus_per_node`, ...
@@ -44,7 +44,7 @@ class Slurm:
     pause = 5.0
 
     def __init__(self, *, jobs_per_gpu: int, folder: str, array: int = 1000, **parameters: Any) -> None:
-        if jobs_per_gpu != 1:
+        if jobs_per_gpu > 1:
             raise OneshotError(f"trainer.jobs_per_gpu={jobs_per_gpu}: Slurm gives a job whole devices; use 1")
         self.at_once = array
         try:

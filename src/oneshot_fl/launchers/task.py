@@ -14,19 +14,22 @@ from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
 from oneshot_fl.reporting.record import ERROR
+from oneshot_fl.sweeps.search import check_objective, value_of
 
 OF_JOBS: list[Exception] = []
 """What jobs of this process raised; whatever else arrives at the door is about composing their configuration."""
 
 
 def run(cfg: DictConfig) -> float:
-    """One job; returns the server's accuracy for sweepers that optimise."""
+    """One job; returns what its sweeper asks for (`sweeps.search`)."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
     known = choices(cfg) | ({} if single else {"job": HydraConfig.get().job.num})
     try:
-        summary: dict[str, Any] = job(partial(experiment_of, cfg), known, resolved(cfg), folder)
-        return summary["server"]["accuracy_last"]
+        config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)
+        check_objective(sweeper, config)
+        summary: dict[str, Any] = job(partial(experiment_of, cfg), known, config, folder)
+        return value_of(summary, sweeper)
     except OneshotError as error:
         complain(str(error))
         if single:

@@ -30,7 +30,7 @@ class Workers:
     """As many jobs at once as there are places: `jobs_per_gpu` for each GPU, on a machine without any a core each.
 
     Args:
-        jobs_per_gpu: `trainer.jobs_per_gpu`.
+        jobs_per_gpu: `trainer.jobs_per_gpu`; 0 where jobs use no GPU.
         at_once: jobs at once, where that is not to be found out.
 
     Raises:

@@ -1,6 +1,6 @@
 """Resume after a kill: the state of a distillation after its last finished round."""
 
-import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from oneshot_fl.artifacts import read_work, write_work
+from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
+from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.phases.distill import HeldOut
 
 
 class RoundCheckpoint(Callback):
@@ -21,10 +24,11 @@ class RoundCheckpoint(Callback):
 
     def __init__(self, folder: Path) -> None:
         self.file, self.folder = folder / "rounds.pt", folder
-        self.begun = time.perf_counter()
+        self.meter = Meter()
         self.written = 0
         self.entries: list[dict[str, torch.Tensor]] = []
         self.saved = self._read()
+        self.passes = Passes(self.cost_before.macs or 0)
 
     def _read(self) -> dict[str, Any] | None:
         saved: dict[str, Any] | None = read_work(self.file)
@@ -40,9 +44,14 @@ class RoundCheckpoint(Callback):
         return len(self.saved["history"]) if self.saved else 0
 
     @property
-    def seconds_before(self) -> float:
-        """Seconds that the finished rounds took in earlier processes."""
-        return self.saved["seconds"] if self.saved else 0.0
+    def cost_before(self) -> Cost:
+        """What the finished rounds cost in earlier processes."""
+        return cost_of(self.saved["cost"]) if self.saved else NOTHING
+
+    @property
+    def counted(self) -> Cost:
+        """That with the passes through models that were counted in this process; the store measures the rest."""
+        return replace(self.cost_before, macs=self.passes.macs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
@@ -62,6 +71,7 @@ class RoundCheckpoint(Callback):
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
         entries = ({name: tensor.to(module.device) for name, tensor in entry.items()} for entry in self.entries)
+        module.held = self.saved["held"] and HeldOut(*(tensor.to(module.device) for tensor in self.saved["held"]))
         self.written = self.saved["pool"][-1]
         module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
         _set_global_rng(self.saved["global_rng"])
@@ -84,8 +94,9 @@ class RoundCheckpoint(Callback):
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),
                 "history": module.history,
+                "held": module.held and list(module.held),
                 "pool": pool,
-                "seconds": self.seconds_before + time.perf_counter() - self.begun,
+                "cost": asdict(total([self.counted, self.meter.spent()])),
             },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -34,7 +34,7 @@ from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.values import BatchSize, Count, CountOrZero, Images, Seed
+from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,17 @@ class Distillation:
     images: Images
     """Synthetic images kept with the result."""
     seed: Seed
+    held_out: BelowOne = 0.0
+    """Share of every batch of images that the student is not trained on, so that it can be judged by them."""
+
+
+class HeldOut(NamedTuple):
+    """Images that the student was not trained on."""
+
+    x: Tensor
+    """`[n, C, H, W]`, as models see them."""
+    y: Tensor
+    """What they were made for, or what the clients took them for, `[n]`."""
 
 
 class DistillModule(LightningModule):
@@ -74,6 +85,7 @@ class DistillModule(LightningModule):
         for source in loop.sources.values():
             source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
+        self.held: HeldOut | None = None
         self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
         self._answers_finite: list[Tensor] = []
         self._terms: dict[str, list[dict[str, Tensor]]] = {who: [] for who in self.objectives}
@@ -92,11 +104,24 @@ class DistillModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
         if not self.pool.closed:
-            self.pool.add(joined([self._entry(made) for made in self._generate_all()]))
+            self.pool.add(self._without_held_out(joined([self._entry(made) for made in self._generate_all()])))
         if self.warm_up is not None and not self.history:
             self._warm_up(self.warm_up)
         self.ensemble.refit(self.pool, self.settings.batch_size, self.rng)
         self._one_pass(self._optimizer("student"))
+
+    def _without_held_out(self, entry: Entry) -> Entry:
+        """What of a round's batch the student is trained on; of the rest the newest `images` are kept."""
+        count = int(len(entry.y) * self.settings.held_out)
+        if count == 0:
+            return entry
+        rng = torch_generator(self.settings.seed, "held out", len(self.history))
+        order = torch.randperm(len(entry.y), generator=rng).to(entry.y.device)
+        held, rest = order[:count], order[count:].sort().values
+        new = HeldOut(self.pool.unpack(entry.x[held]), entry.y[held])
+        both = new if self.held is None else HeldOut(*(torch.cat(pair) for pair in zip(self.held, new, strict=True)))
+        self.held = HeldOut(*(tensor[-self.settings.images :] for tensor in both))
+        return Entry(*(column[rest] for column in entry))
 
     def _one_pass(self, optimizer: LightningOptimizer) -> None:
         """Train the student on everything in the pool once."""

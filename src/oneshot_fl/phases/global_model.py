@@ -1,6 +1,6 @@
 """Phase 3 as a whole: the global model from the uploads, made once, resumable after every round, stored."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from oneshot_fl.artifacts import Artifact, fingerprint, load_model
+from oneshot_fl.artifacts import Artifact, Spent, fingerprint, load_model
 from oneshot_fl.data.batches import ImageBatches, Unlabelled
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.architecture import Architecture
@@ -39,8 +39,10 @@ class Distilled:
     images: Tensor | None
     """Some of the newest images, uint8 `[n, C, H, W]`, evenly over the classes, sorted by label; None: no loop."""
     labels: Tensor | None
+    held: Tensor | None
+    """Images that the student was not trained on, uint8 `[n, C, H, W]`; None: there are none."""
     key: str
-    seconds: float
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,11 @@ def distill(
         "student": described(student),
         "settings": described(settings),
     }
-    report = _RoundReport(context, settings.rounds if method.sources else 0)
+    report = _RoundReport(context, settings.rounds if method.sources else 0, server.spec)
     keyed = {**inputs, "code": digest_of(__name__, inputs)}
     artifact = context.store.get_or_make("distill", keyed, make, waiting=context.progress.note)
-    state, ensemble, synthetic = (_only(name, artifact.tensors) for name in ("student", "ensemble", "synthetic"))
+    parts = ("student", "ensemble", "synthetic", "held")
+    state, ensemble, synthetic, held = (_only(name, artifact.tensors) for name in parts)
     model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")
     report(artifact.facts["history"])
     report.finish(from_store=artifact.from_store)
@@ -111,8 +114,9 @@ def distill(
         ensemble,
         synthetic.get("images"),
         synthetic.get("labels"),
+        held.get("images"),
         artifact.key,
-        artifact.seconds,
+        Spent.on([artifact]),
     )
 
 
@@ -138,13 +142,16 @@ def _make(
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
     module = DistillModule(model, bank, loop, classes=server.spec.classes, settings=settings)
-    seconds = _fit(module, test or Unlabelled(server.spec), RoundCheckpoint(work), report, context)
+    checkpoint = RoundCheckpoint(work)
+    with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
+        _fit(module, test or Unlabelled(server.spec), checkpoint, report, context)
     tensors = {
         **_prefixed("student", module.student.state_dict()),
         **_prefixed("ensemble", module.ensemble.state_dict()),
         **_prefixed("synthetic", _newest_images(module, server.spec)),
+        **_prefixed("held", _held_images(module, server.spec)),
     }
-    return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, seconds=seconds)
+    return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, cost=checkpoint.counted)
 
 
 def _prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -163,27 +170,47 @@ def _fit(
     checkpoint: RoundCheckpoint,
     report: "_RoundReport",
     context: Context,
-) -> float:
-    """Run the rounds that are left; the seconds that earlier processes spent on the others."""
+) -> None:
+    """Run the rounds that are left."""
     left = module.settings.rounds - checkpoint.rounds_done
     report.task.from_store(checkpoint.rounds_done)
     if left == 0:  # killed between the last round and the storing of the result
         checkpoint.restore(module, [])
     else:
-        callbacks = [checkpoint, EpochEnd(lambda module: report(module.history))]
+        callbacks = [checkpoint, EpochEnd(report.of_round)]
         with (
             trainer_of(module, context.trainer, epochs=left, callbacks=callbacks) as trainer,
             seeded(module.settings.seed, "distillation"),
         ):
             trainer.fit(module, train_dataloaders=range(1), val_dataloaders=test)
-    return checkpoint.seconds_before
+
+
+def _asked(module: DistillModule) -> Iterator[nn.Module]:
+    """The models that images, noise or labels pass through: clients, students, and what sources make images with."""
+    yield from members_of(module.student)
+    yield from (bank for bank in (module.bank, module.start) if bank is not None)
+    for source in module.sources.values():
+        yield from _makers(source)
+
+
+def _makers(source: nn.Module) -> Iterator[nn.Module]:
+    """The models inside a source, or inside the sources that it is made of."""
+    for child in source.children():
+        if hasattr(child, "make") or isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _makers(child)
+        else:
+            yield child
+
+
+PICTURED, SHOWN = 20, 40
+"""Rounds of which loggers see images, and how many."""
 
 
 class _RoundReport:
     """Log every round of a history once, whether it was run now, resumed or loaded."""
 
-    def __init__(self, context: Context, rounds: int) -> None:
-        self.log, self.seen, self.rounds = context.log, 0, rounds
+    def __init__(self, context: Context, rounds: int, spec: DataSpec) -> None:
+        self.log, self.seen, self.rounds, self.spec = context.log, 0, rounds, spec
         self.task = context.progress.task("distillation", rounds, "rounds")
 
     def finish(self, *, from_store: bool) -> None:
@@ -191,6 +218,14 @@ class _RoundReport:
         if from_store:
             self.task.from_store(self.rounds)
         self.task.finish()
+
+    def of_round(self, module: DistillModule) -> None:
+        """The round that has just ended, with some of its images where somebody looks at them."""
+        self(module.history)
+        every = max(1, self.rounds // PICTURED)
+        if self.log.shows_images and (self.seen % every == 0 or self.seen == self.rounds):
+            x, _ = module.pool.newest(SHOWN)
+            self.log.images("distill/images", self.spec.to_bytes(x).cpu(), self.seen)
 
     def __call__(self, history: list[dict[str, Any]]) -> None:
         for row in history[self.seen :]:
@@ -202,6 +237,11 @@ class _RoundReport:
             self.log.log(metrics, row["round"])
             self.task.reach(row["round"], "" if tested is None else f"accuracy {tested:.3f}")
         self.seen = len(history)
+
+
+def _held_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
+    """What the student was not trained on, as bytes."""
+    return {} if module.held is None else {"images": spec.to_bytes(module.held.x)}
 
 
 def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:

@@ -14,10 +14,12 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from oneshot_fl.artifacts import Artifact, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.parts.recitals import shown_label_shares
@@ -61,10 +63,10 @@ class Recitation:
 
 @dataclass(frozen=True)
 class Recitals:
-    """Every client's recital, and the seconds that they took when they were made."""
+    """Every client's recital, and what they cost when they were made."""
 
     of_clients: tuple[Recital, ...]
-    seconds: float
+    spent: Spent
 
 
 class ReciteModule(LightningModule):
@@ -140,7 +142,7 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
     artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
     made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in artifacts)
-    return Recitals(made, sum(each.seconds for each in artifacts))
+    return Recitals(made, Spent.on(artifacts))
 
 
 def _recital(
@@ -154,8 +156,11 @@ def _recital(
 ) -> Artifact:
     """One client's."""
     y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-    images = _all_batches(partial(_invert, upload.model, spec, settings, trainer, k), y, settings, work, task)
-    return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {})
+    passes = Passes()
+    invert = partial(_invert, upload.model, spec, settings, trainer, passes, k)
+    images = _all_batches(invert, y, settings, work, task)
+    kept = {"images": images[: settings.images], "labels": y[: settings.images]}
+    return Artifact(kept, {}, cost=Cost(macs=passes.macs))
 
 
 def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
@@ -193,6 +198,7 @@ def _invert(
     spec: DataSpec,
     settings: Recitation,
     trainer_settings: TrainerSettings,
+    passes: Passes,
     k: int,
     y: Tensor,
     number: int,
@@ -210,7 +216,7 @@ def _invert(
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
-    with trainer_of(module, trainer_settings) as trainer:
+    with trainer_of(module, trainer_settings) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):

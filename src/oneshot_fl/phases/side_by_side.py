@@ -1,6 +1,7 @@
 """Artifacts of a phase that do not depend on each other: one after the other here, or side by side in processes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from joblib import Parallel, delayed
@@ -32,7 +33,8 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
     done = _Counted(task, steps)
     for k in _by_workers(wanted, context):
         done.made_by_worker(k)
-    return context.store.get_or_make_all(wanted, waiting=context.progress.note, done=done)
+    found = context.store.get_or_make_all(wanted, waiting=context.progress.note, done=done)
+    return [replace(one, from_store=one.from_store and k not in done.by_worker) for k, one in enumerate(found)]
 
 
 class _Counted:

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from oneshot_fl.artifacts import Artifact, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.methods.fedhydra import guidance_capability
+from oneshot_fl.models.cost import PASSED, TRAINED, of_one
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.precision import at_least_float32
@@ -133,7 +135,7 @@ class Guidance:
 
     U: Tensor
     keys: list[str]
-    seconds: float
+    spent: Spent
 
 
 def stratify(
@@ -162,12 +164,26 @@ def stratify(
             "settings": described(settings),
         }
         measure = partial(_measure, upload.model, settings, context.trainer)
-        make = partial(_column, measure, start, classes, at_once, task)
+        count = partial(_macs_of_class, upload.model, settings)
+        make = partial(_column, measure, count, start, classes, at_once, task)
         wanted.append(Wanted("stratify", {**inputs, "code": digest_of(__name__, inputs)}, make))
     columns = make_all(wanted, [classes] * m, context=context, task=task)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
-    return Guidance(U, [column.key for column in columns], sum(column.seconds for column in columns))
+    return Guidance(U, [column.key for column in columns], Spent.on(columns))
+
+
+def _macs_of_class(client: nn.Module, settings: Stratification, begun: Start) -> int:
+    """Of all steps of one client and class: the generator is trained on what the frozen client answers."""
+    generator, z = begun
+    with torch.no_grad():
+        image = generator(z[:2].to(_place(generator)))
+    each = TRAINED * of_one(generator, z.to(_place(generator))) + PASSED * of_one(client, image.to(_place(client)))
+    return settings.steps * settings.batch_size * each
+
+
+def _place(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> int:
@@ -178,6 +194,7 @@ def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> i
 
 def _column(
     measure: Callable[[Start, Tensor], Tensor],
+    count: Callable[[Start], int],
     start: Callable[[], Start],
     classes: int,
     at_once: int,
@@ -186,6 +203,7 @@ def _column(
 ) -> Artifact:
     """u `[c]` of one client, group by group; finished groups are read from `work`."""
     parts, begun = [], start()
+    cost = Cost(macs=classes * count(begun))
     for group in torch.arange(classes).split(at_once):
         file = work / f"classes-{int(group[0]):04d}.pt"
         if (u := read_work(file)) is None:
@@ -193,7 +211,7 @@ def _column(
             write_work(file, u)
         parts.append(u)
         task.reach(task.completed + len(group))
-    return Artifact({"u": torch.cat(parts)}, {})
+    return Artifact({"u": torch.cat(parts)}, {}, cost=cost)
 
 
 def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> Start:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
+from oneshot_fl.ledger import Cost
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.calibrate import Calibration
 from oneshot_fl.phases.clients.train import TrainedClient
@@ -39,3 +40,5 @@ class RunResult(Served):
     partition: Partition
     clients: list[TrainedClient]
     evaluated: Evaluated
+    testing: Cost
+    """Of `evaluated`."""

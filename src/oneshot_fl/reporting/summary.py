@@ -1,8 +1,6 @@
 """`summary.json`, the contract that tables are built from, and its figure on the terminal."""
 
 import json
-import resource
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,13 @@ from torch import Tensor
 
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
+from oneshot_fl.ledger import Cost
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
+from oneshot_fl.phases.validate import Validation
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.server_file import write_server
@@ -31,15 +31,18 @@ def summarise(
     results: list[RunResult],
     *,
     data: RunData,
+    validation: Validation | None,
     fidelity: Fidelity | None,
     privacy: Privacy | None,
     backdoor: float | None,
-    seconds: float,
+    ledger: Mapping[str, Mapping[str, Any]],
+    run: Cost,
 ) -> dict[str, Any]:
-    """The summary as built-in types; accuracies are fractions, `seconds` is the wall time of this process.
+    """The summary as built-in types; accuracies are fractions.
 
-    `results` has one entry per communication round; all but `communication` and `seconds` tells of the last one. The
-    seconds of a phase are those its results took to make, in this run or in the one that left them in the store.
+    `results` has one entry per communication round; all but `communication`, `seconds` and `cost` tells of the last
+    one. `ledger` has an entry for every phase (`reporting.cost`), `run` is what this process spent.
+    `validation` tells of the student beside its ensemble on images that it was not trained on (None: not asked for),
     `fidelity` tells of the synthetic images (None: not asked for, or there are none), `privacy` of what attacks find,
     `backdoor` of how often the server falls for a trigger (None: there is none).
     """
@@ -77,6 +80,7 @@ def summarise(
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
+        "validation": described(validation),
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "privacy": described(privacy),
         "communication": [
@@ -88,8 +92,9 @@ def summarise(
             for each in results
         ],
         "rounds": history,
-        "seconds": _seconds(results, seconds),
-        "peak_memory_bytes": peak_memory_bytes(),
+        "seconds": _seconds(results, ledger, run),
+        "cost": ledger,
+        "peak_memory_bytes": run.peak_device_bytes or run.peak_host_bytes,
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
@@ -147,7 +152,7 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "epsilon": client.epsilon,
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
-            "seconds": client.seconds,
+            "seconds": client.cost.seconds,
         }
         for k, client in enumerate(result.clients)
     ]
@@ -189,14 +194,11 @@ def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
     }
 
 
-def _seconds(results: list[RunResult], run: float) -> dict[str, float]:
+def _seconds(results: list[RunResult], ledger: Mapping[str, Mapping[str, Any]], run: Cost) -> dict[str, float]:
     return {
-        "clients": sum(client.seconds for each in results for client in each.clients),
-        **{f"client_{k:02d}": client.seconds for k, client in enumerate(results[-1].clients)},
-        "stratify": sum(each.guidance.seconds for each in results if each.guidance),
-        "recite": sum(each.recitals.seconds for each in results if each.recitals),
-        "distill": sum(each.server.seconds for each in results),
-        "run": run,
+        **{phase: entry["seconds"] for phase, entry in ledger.items()},
+        **{f"client_{k:02d}": client.cost.seconds for k, client in enumerate(results[-1].clients)},
+        "run": run.seconds,
     }
 
 
@@ -206,14 +208,6 @@ def _server_accuracies(result: RunResult) -> dict[str, float]:
         "accuracy_last": last,
         "accuracy_best": max([last, *(row["accuracy"] for row in result.server.history)]),
     }
-
-
-def peak_memory_bytes() -> int:
-    """Peak memory of this process: allocated on the accelerator where there is one, else resident."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there and KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:

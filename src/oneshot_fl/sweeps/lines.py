@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from oneshot_fl.sweeps.state import NOT_DONE, Job, counts, seconds_left
+from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
+from oneshot_fl.sweeps.state import NOT_DONE, Job, counts, jobs_of, seconds_left
 
 
 def duration(seconds: float) -> str:
@@ -29,6 +30,17 @@ def overview(jobs: list[Job], now: float) -> str:
     told = ", ".join(f"{count} {status}" for status, count in counts(jobs).items()) or "no jobs"
     left = seconds_left(jobs, now)
     return told if left is None else f"{told}; about {duration(left)} left"
+
+
+def last_line(folder: Path) -> str:
+    """What a sweep says when it ends: `2 done, 1 failed: FOLDER`; nothing of one that never began."""
+    if not (folder / MANIFEST).exists():
+        return ""
+    by_status: dict[str, list[str]] = {}
+    for job in jobs_of(folder, read_manifest(folder)):
+        by_status.setdefault(job.status, []).append(str(job.folder or job.what))
+    counted = [f"{len(by_status.pop('done', []))} done"]
+    return ", ".join(counted + [f"{len(places)} {status}: {', '.join(places)}" for status, places in by_status.items()])
 
 
 def status_lines(folder: Path, jobs: list[Job], now: float) -> list[str]:

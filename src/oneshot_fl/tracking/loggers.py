@@ -1,51 +1,109 @@
-"""Where metrics go while a run is under way: metrics.csv, Weights & Biases, TensorBoard.
+"""Where metrics go while a run is under way: Lightning's loggers behind one `RunLog`.
 
-Every metric is named `phase/quantity` and carries a step on its own axis (an epoch or a round).
+Every metric is named `phase/quantity` and carries a step on its own axis (an epoch or a round). What a logger can show
+beyond metrics is a matter of its sink: what only Weights & Biases shows is in `tracking.wandb_run`.
 """
 
-import csv
-import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+    from torch import Tensor
 
 
-class Logger(Protocol):
-    """One receiver of metrics."""
+@dataclass(frozen=True)
+class About:
+    """What a run is, for loggers that keep runs apart and side by side."""
+
+    folder: Path
+    id: str
+    """The same where the same run is begun again."""
+    name: str
+    group: str
+    """The study that it belongs to."""
+    phases: str
+    """Those that it goes through, `clients+stratify+distill`."""
+    tags: tuple[str, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run found, for loggers that show more than curves."""
+
+    summary: Mapping[str, Any]
+    guidance: Sequence[Sequence[float]] | None
+    """The guidance matrix, a row per class, where there is one."""
+    uploads: Mapping[str, str]
+    """The names and keys of the uploads that the server used."""
+    files: Sequence[Path]
+    """The server's model and the summary."""
+
+
+class Sink(Protocol):
+    """One receiver."""
+
+    shows_images: bool
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Take in metrics at a step of their axis."""
 
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """Take in images, bytes `[n, C, H, W]`, at a step of their axis."""
+
     def figures(self, paths: Mapping[str, Path]) -> None:
         """Take in the run's figures."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take in what was found."""
 
     def close(self, failed: bool) -> None:
         """Flush and close, also after an error."""
 
 
 class RunLog:
-    """Several loggers as one; a context manager that closes them even on error."""
+    """Several receivers as one; a context manager that closes them even on error."""
 
-    def __init__(self, loggers: Sequence[Logger], *, prefix: str = "") -> None:
-        self.loggers, self.prefix = list(loggers), prefix
+    def __init__(self, sinks: Sequence[Sink], *, prefix: str = "") -> None:
+        self.sinks, self.prefix = list(sinks), prefix
 
     def within(self, prefix: str) -> "RunLog":
-        """The same loggers, with every metric's name behind `prefix`."""
-        return RunLog(self.loggers, prefix=prefix)
+        """The same receivers, with every name behind `prefix`."""
+        return RunLog(self.sinks, prefix=prefix)
+
+    @property
+    def shows_images(self) -> bool:
+        """Whether anybody looks at images."""
+        return any(sink.shows_images for sink in self.sinks)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Hand metrics to every logger."""
-        for logger in self.loggers:
-            logger.log({self.prefix + name: value for name, value in metrics.items()}, step)
+        """Hand metrics to everybody."""
+        for sink in self.sinks:
+            sink.log({self.prefix + name: value for name, value in metrics.items()}, step)
+
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """Hand images to everybody who shows them."""
+        for sink in self.sinks:
+            if sink.shows_images:
+                sink.images(self.prefix + name, images, step)
 
     def figures(self, paths: Mapping[str, Path]) -> None:
-        """Hand figures to every logger."""
-        for logger in self.loggers:
-            logger.figures(paths)
+        """Hand figures to everybody."""
+        for sink in self.sinks:
+            sink.figures(paths)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Hand what was found to everybody."""
+        for sink in self.sinks:
+            sink.outcome(outcome)
 
     def __enter__(self) -> "RunLog":
         return self
@@ -54,42 +112,45 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with ExitStack() as closing:  # one that fails to close does not keep the others open
-            for logger in self.loggers:
-                closing.callback(logger.close, failed=error is not None)
+            for sink in self.sinks:
+                closing.callback(sink.close, failed=error is not None)
 
 
-class CsvLogger:
-    """`metrics.csv` in long form (metric, step, value), flushed line by line so that a killed run keeps its own."""
+class LoggerSink:
+    """Any of Lightning's loggers: metrics."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = (folder / "metrics.csv").open("w", newline="", buffering=1)
-        self._writer = csv.writer(self._file)
-        self._writer.writerow(("metric", "step", "value"))
+    shows_images = False
+
+    def __init__(self, logger: "Logger") -> None:
+        self.logger = logger
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """One row per metric."""
-        self._writer.writerows((name, step, repr(value)) for name, value in metrics.items())
+        """Metrics under their step."""
+        if metrics:
+            self.logger.log_metrics(dict(metrics), step)
+
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """Lightning has no word for them."""
 
     def figures(self, paths: Mapping[str, Path]) -> None:
-        """Figures lie in the run's folder already."""
+        """They lie in the run's folder already."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """It lies in the run's folder already."""
 
     def close(self, failed: bool) -> None:
-        """Close the file."""
-        self._file.close()
+        """Flush, and say how it ended."""
+        self.logger.finalize("failed" if failed else "success")
 
 
-class TensorBoardLogger:
-    """Scalars and figures as TensorBoard event files in `<run>/tensorboard`."""
+class TensorBoardSink(LoggerSink):
+    """TensorBoard also shows images and figures."""
 
-    def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    shows_images = True
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """One scalar per metric."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """In a row, under their step."""
+        self._writer.add_images(name, images, step)
 
     def figures(self, paths: Mapping[str, Path]) -> None:
         """Every figure under its own name."""
@@ -98,64 +159,47 @@ class TensorBoardLogger:
         for name, path in paths.items():
             self._writer.add_image(name, imread(path), dataformats="HWC")
 
-    def close(self, failed: bool) -> None:
-        """Flush and close."""
-        self._writer.close()
+    @property
+    def _writer(self) -> Any:
+        logger: Any = self.logger
+        return logger.experiment
 
 
-class WandbLogger:
-    """One Weights & Biases run per job, named from the choices and grouped by study.
+def sink_of(logger: "Logger") -> Sink:
+    """The sink that gets the most out of a logger.
 
-    Args:
-        mode: `online`, `offline`, or None: WANDB_MODE if set, else online where an API key is known, else offline.
-        config: the resolved configuration.
+    Raises:
+        OneshotError: the logger's service cannot be reached.
     """
+    from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        project: str,
-        entity: str | None,
-        study: str,
-        run_name: str,
-        mode: str | None,
-        config: Any,
-    ) -> None:
-        import wandb
+    warnings.filterwarnings("ignore", message="Experiment logs directory .* exists")  # it is the run's own folder
+    if isinstance(logger, WandbLogger):
+        from oneshot_fl.tracking.wandb_run import WandbSink
 
-        chosen = mode or os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
-        try:
-            self._run = wandb.init(
-                project=project,
-                entity=entity,
-                group=study,
-                name=run_name,
-                dir=str(folder),
-                mode=chosen,  # type: ignore[arg-type]
-                config=config,
-                reinit="finish_previous",
-                settings=wandb.Settings(silent=True, console="off"),
-            )
-        except wandb.Error as error:
-            raise OneshotError(
-                f"logger: Weights & Biases cannot start ({error}); use logger.mode=offline or logger=csv"
-            ) from error
-        self._wandb = wandb
-        self._axes: set[str] = set()
+        return WandbSink(logger)
+    return TensorBoardSink(logger) if isinstance(logger, TensorBoardLogger) else LoggerSink(logger)
 
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Log against an axis per phase (`distill/step`), because phases count different things."""
-        axes = {f"{name.rsplit('/', 1)[0]}/step" for name in metrics}
-        for axis in axes - self._axes:
-            self._run.define_metric(f"{axis.removesuffix('/step')}/*", step_metric=axis)
-        self._axes |= axes
-        self._run.log({**metrics, **dict.fromkeys(axes, step)})
 
-    def figures(self, paths: Mapping[str, Path]) -> None:
-        """Every figure as an image panel."""
-        self._run.log({name: self._wandb.Image(str(path)) for name, path in paths.items()})
+def opened(build: Any, settings: Mapping[str, Any], about: About) -> Sink:
+    """A logger's sink, from what builds the logger and what its file sets; the rest it is told of the run.
 
-    def close(self, failed: bool) -> None:
-        """Finish the run; a failed job is marked as such."""
-        self._run.finish(exit_code=1 if failed else 0)
+    Raises:
+        OneshotError: it cannot be built here, or its service cannot be reached.
+    """
+    from lightning.pytorch.loggers import WandbLogger
+
+    told: dict[str, Any] = {"save_dir": str(about.folder)}
+    if _class_of(build) is WandbLogger:
+        from oneshot_fl.tracking.wandb_run import told_of
+
+        told |= told_of(about)
+    own = {"name": settings["name"]} if "name" in settings else {}  # elsewhere it is a label, here the logger's own
+    try:
+        return sink_of(build(**{key: value for key, value in told.items() if settings.get(key) is None}, **own))
+    except ImportError as error:
+        raise OneshotError(f"logger: {settings.get('_target_')} needs another package ({one_line(error)})") from error
+
+
+def _class_of(build: Any) -> Any:
+    return getattr(build, "func", build)

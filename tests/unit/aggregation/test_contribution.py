@@ -5,11 +5,14 @@ from dataclasses import replace
 import torch
 
 from oneshot_fl.aggregation.contribution import contributions
+from oneshot_fl.artifacts import Spent
+from oneshot_fl.ledger import NOTHING
 from oneshot_fl.phases.global_model import Distilled
 from tests.parts import SMALL, FixedLogits, uploads_of
 
 IMAGES = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
-MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, torch.zeros(4, dtype=torch.long), "key", 0.0)
+SPENT = Spent(NOTHING, 1, 0)
+MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, torch.zeros(4, dtype=torch.long), None, "key", SPENT)
 
 
 def test_the_client_that_decides_is_the_one_without_whom_answers_change():

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.loggers import CSVLogger
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.tracking.loggers import CsvLogger
 from tests.composing import compose_config
 
 
@@ -126,17 +126,7 @@ def test_a_need_that_no_client_meets_is_refused(overrides, missing):
     assert missing.split(", ")[0].rstrip("s") in str(caught.value)
 
 
-def test_loggers_are_made_in_the_runs_folder(tmp_path):
-    (make,) = _bound().loggers
-    logger = make(folder=tmp_path)
-    assert isinstance(logger, CsvLogger)
-
-
-def test_weights_and_biases_gets_the_whole_configuration(monkeypatch, tmp_path):
-    import wandb
-
-    given = {}
-    monkeypatch.setattr(wandb, "init", lambda **named: given.update(named))
-    bound = _bound("logger=wandb", "logger.wandb.mode=offline", "distill.rounds=17")
-    bound.loggers[-1](folder=tmp_path)
-    assert given["config"]["distill"]["rounds"] == 17
+def test_loggers_are_lightnings_and_wait_for_the_runs_folder():
+    (one,) = _bound().loggers
+    assert one.target is CSVLogger
+    assert "save_dir" not in one.settings

@@ -23,7 +23,7 @@ def loaders():
     [
         [],
         ["method=dense", "seed=3", "partition.alpha=0.3"],
-        ["protocol=fedhydra", "data=mnist", "+distill.images=7", "++clients.batch_size=9", "trainer=cpu"],
+        ["protocol=fedhydra", "data=mnist", "+data.anything=7", "++clients.batch_size=9", "trainer=cpu"],
         ["seed=4", "experiment=fedhydra/table1", "store=elsewhere", "~method.objective.adv"],
         ["model=mixed", "model.names=[cnn2,lenet5]", "study='a, b'"],
     ],

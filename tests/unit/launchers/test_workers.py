@@ -1,10 +1,12 @@
 """Jobs in processes of joblib's engine: one that dies takes no other with it."""
 
 import os
+import sys
 import time
 from functools import partial
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from oneshot_fl.errors import OneshotError
@@ -32,7 +34,15 @@ def _job(number: int, folder: str) -> Outcome:
     return Outcome("done", float(os.environ["OMP_NUM_THREADS"]))
 
 
-def test_a_process_that_dies_takes_no_other_job_with_it(tmp_path, monkeypatch):
+@pytest.fixture
+def by_value():
+    """Workers do not know the tests' modules."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_a_process_that_dies_takes_no_other_job_with_it(by_value, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("oneshot_fl.launchers.workers.cpu_count", lambda: 6)
     said = []
@@ -43,7 +53,7 @@ def test_a_process_that_dies_takes_no_other_job_with_it(tmp_path, monkeypatch):
     talk = Talk(tmp_path, Manifest({number: (f"seed={number}",) for number in range(3)}), say=said.append)
     engine = Workers(at_once=2)
     try:
-        outcomes = run_all(engine, tasks, talk, died=pytest.fail)
+        outcomes = run_all(engine, tasks, talk, died=lambda _, error: pytest.fail(error))
     finally:
         engine.stop()
     assert {number: (outcome.status, outcome.value) for number, outcome in outcomes.items()} == dict.fromkeys(
@@ -56,7 +66,7 @@ def test_a_process_that_dies_takes_no_other_job_with_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("shown", "jobs_per_gpu", "at_once", "expected"),
-    [("0,1,2,3,4,5,6,7", 1, None, 8), ("0,1", 3, None, 6), ("", 1, None, 5), ("0,1", 3, 4, 4)],
+    [("0,1,2,3,4,5,6,7", 1, None, 8), ("0,1", 3, None, 6), ("", 1, None, 5), ("0,1", 0, None, 5), ("0,1", 3, 4, 4)],
 )
 def test_there_is_a_place_for_each_job_of_a_gpu_or_for_each_core(monkeypatch, shown, jobs_per_gpu, at_once, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import fedmho_cnn, vgg9
-from oneshot_fl.models.cost import multiply_accumulates
+from oneshot_fl.models.cost import Passes, multiply_accumulates
 from oneshot_fl.models.cvae import conv, large, mlp
 
 aten = torch.ops.aten
@@ -131,3 +132,60 @@ def test_cvae_large_of_table_2_has_a_latent_of_10_or_so(spec, computed, upsampli
         inputs = (_image(spec), torch.zeros(1, dtype=torch.int64), torch.empty(1, 10))
     assert multiply_accumulates(model, *inputs) == computed
     assert table2_operations(model, *inputs) == computed + upsampling == pytest.approx(printed, abs=5e3)
+
+
+class _Twice(nn.Module):
+    """Calls another watched model, as several that vote do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + self.inner(x)
+
+
+def test_a_pass_counts_with_the_gradients_that_follow_it():
+    trained, frozen, x = nn.Linear(3, 5), nn.Linear(3, 5).requires_grad_(False), torch.zeros(4, 3)
+    for model, given, graph, times in (
+        (trained, x, True, 3),
+        (frozen, x.clone().requires_grad_(), True, 2),
+        (frozen, x, True, 1),
+        (trained, x, False, 1),
+    ):
+        passes = Passes()
+        with passes.watched([model]), torch.set_grad_enabled(graph):
+            model(given)
+        model(given)
+        assert passes.macs == 4 * 15 * times
+
+
+def test_only_the_outermost_of_nested_calls_counts():
+    model = _Twice(nn.Linear(3, 5).requires_grad_(False))
+    passes = Passes(macs=7)
+    with passes.watched([model, model.inner]):
+        model(torch.zeros(2, 3))
+        model.inner(torch.zeros(2, 3))
+    assert passes.macs == 7 + 2 * 30 + 2 * 15
+
+
+def test_counting_passes_draws_no_random_number_and_keeps_modes():
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Dropout())
+    torch.manual_seed(0)
+    alone = model(torch.ones(4, 3))
+    torch.manual_seed(0)
+    with Passes().watched([model]):
+        watched = model(torch.ones(4, 3))
+    assert torch.equal(alone, watched)
+    assert all(module.training for module in model.modules())
+    assert torch.equal(torch.rand(1), (torch.manual_seed(0), model(torch.ones(4, 3)), torch.rand(1))[2])
+
+
+def test_a_bank_costs_what_its_clients_cost():
+    clients = [nn.Sequential(nn.Flatten(), nn.Linear(64, 3)) for _ in range(2)]
+    passes = Passes()
+    for mode in ("loop", "stacked"):
+        bank = ClientBank(clients, mode=mode)
+        with passes.watched([bank]):
+            bank(torch.zeros(5, 1, 8, 8), frozenset({"features"}))
+    assert passes.macs == 2 * (5 * 2 * 64 * 3)

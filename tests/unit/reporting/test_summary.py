@@ -1,6 +1,6 @@
 import pytest
 
-from oneshot_fl.reporting.summary import final_metrics, peak_memory_bytes, privacy_metrics
+from oneshot_fl.reporting.summary import final_metrics, privacy_metrics
 
 
 def test_final_metrics_are_named_by_phase():
@@ -63,7 +63,3 @@ def test_privacy_is_told_of_the_server_and_on_average_of_the_uploads():
         "privacy/images_copies": 0.2,
     }
     assert privacy_metrics(None) == {}
-
-
-def test_peak_memory_is_in_bytes():
-    assert peak_memory_bytes() > 50 * 2**20

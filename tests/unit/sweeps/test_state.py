@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from oneshot_fl.sweeps.lines import duration, overview, status_lines
+from oneshot_fl.sweeps.lines import duration, last_line, overview, status_lines
 from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.state import counts, jobs_of, seconds_left
 
@@ -69,6 +69,17 @@ def test_status_tells_what_runs_and_how_to_run_again_what_failed(sweep):
     at = lines.index("job 1 of 7 failed: seed=1; data.size=0: must be 1")
     assert lines[at + 1] == f"  python -m oneshot_fl method=dense seed=1 hydra.run.dir={folder / '1'}"
     assert len(lines) == 1 + 2 + 2 * 3
+
+
+def test_the_last_line_counts_jobs_and_names_the_folders_of_those_not_done(sweep, monkeypatch):
+    folder, manifest = sweep
+    assert last_line(folder) == ""
+    manifest.write(folder)
+    monkeypatch.setattr("time.time", lambda: NOW)
+    assert last_line(folder) == (
+        f"1 done, 1 failed: {folder / '1'}, 2 running: {folder / '2'}, {folder / '4'}, "
+        f"2 killed: {folder / '3'}, {folder / '5'}, 1 to do: seed=6"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(12.4, "12 s"), (600, "10 min"), (7200, "2.0 h")])

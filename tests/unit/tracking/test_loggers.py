@@ -1,9 +1,23 @@
-import pytest
+import csv
 
-from oneshot_fl.tracking.loggers import CsvLogger, RunLog
+import pytest
+import torch
+
+from oneshot_fl.config.compose import recipe
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.tracking.loggers import About, RunLog, opened
+from tests.composing import compose_config
 
 
 class _Sink:
+    shows_images = False
+
+    def images(self, name, images, step):
+        self.logged.append((name, step))
+
+    def outcome(self, outcome):
+        self.logged.append(outcome)
+
     def __init__(self):
         self.logged, self.closed = [], None
 
@@ -43,26 +57,50 @@ def test_a_sink_that_cannot_close_does_not_keep_the_others_open():
     assert [loggers[0].closed, loggers[2].closed] == [False, False]
 
 
+def _about(folder):
+    return About(folder, "id", "name", "group", "clients", (), {})
+
+
 def test_metrics_are_on_disk_before_the_run_ends_and_keep_full_precision(tmp_path):
-    logger = CsvLogger(tmp_path)
-    logger.log({"distill/accuracy": 0.1 + 0.2}, 7)
-    assert (tmp_path / "metrics.csv").read_text().splitlines()[1] == f"distill/accuracy,7,{0.1 + 0.2!r}"
-    logger.close(failed=False)
+    node = compose_config("logger=csv").logger.csv
+    sink = opened(recipe(node).make, node, _about(tmp_path))
+    sink.log({"distill/accuracy": 0.1 + 0.2}, 7)
+    sink.log({"clients/00/loss": 0.5}, 1)
+    with (tmp_path / "metrics.csv").open() as file:
+        first, second = csv.DictReader(file)
+    assert float(first["distill/accuracy"]) == 0.1 + 0.2
+    assert (first["step"], second["step"], second["clients/00/loss"]) == ("7", "1", "0.5")
+    sink.close(failed=False)
 
 
-def test_wandb_runs_are_one_a_job_with_name_group_and_own_axes(tmp_path, monkeypatch):
-    from oneshot_fl.tracking.loggers import WandbLogger
+def test_images_reach_those_who_show_them_under_the_name_of_their_exchange():
+    looks, reads = _Sink(), _Sink()
+    looks.shows_images = True
+    log = RunLog([looks, reads]).within("communication_2/")
+    assert log.shows_images
+    assert not RunLog([reads]).shows_images
+    log.images("distill/images", torch.zeros(1, 1, 2, 2), 3)
+    assert [name for name, _ in looks.logged] == ["communication_2/distill/images"]
+    assert reads.logged == []
 
-    names = []
-    for name in ("first", "second"):
-        logger = WandbLogger(
-            tmp_path, project="p", entity=None, study="s", run_name=name, mode="offline", config={"seed": 1}
-        )
-        logger.log({"distill/accuracy": 0.5}, 1)
-        logger.log({"clients/00/loss": 0.5}, 4)
-        names.append((logger._run.name, logger._run.group, logger._run.id))
-        assert logger._axes == {"distill/step", "clients/00/step"}
-        logger.close(failed=False)
-    assert [name for name, _, _ in names] == ["first", "second"]
-    assert {group for _, group, _ in names} == {"s"}
-    assert len({run_id for _, _, run_id in names}) == 2
+
+def test_tensorboard_shows_curves_and_images(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    node = compose_config("logger=tensorboard").logger.tensorboard
+    sink = opened(recipe(node).make, node, _about(tmp_path))
+    sink.log({"distill/accuracy": 0.5}, 1)
+    sink.images("distill/images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), 1)
+    sink.close(failed=False)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [each.value for each in events.Scalars("distill/accuracy")] == [0.5]
+    assert [each.step for each in events.Images("distill/images")] == [1]
+
+
+def test_a_logger_whose_package_is_missing_says_so(tmp_path):
+    def build(**told):
+        raise ModuleNotFoundError("no module named nothing")
+
+    with pytest.raises(OneshotError, match=r"logger: a.B needs another package \(no module named nothing\)"):
+        opened(build, {"_target_": "a.B"}, _about(tmp_path))

@@ -16,8 +16,9 @@ from oneshot_fl.data.augment import augment
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.cost import multiply_accumulates
+from oneshot_fl.models.cost import Passes, multiply_accumulates
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.classifier import Batch, ClientModule
@@ -104,7 +105,7 @@ class TrainedClient:
     name: str
     """Of its architecture."""
     samples: int
-    seconds: float
+    cost: Cost
     macs: int
     """Multiply-accumulates of one image's pass through what it trains."""
     from_store: bool = False
@@ -194,13 +195,14 @@ class _LocalClient:
     def fit(self, settings: TrainerSettings, advance: Callable[[], None], work: Path) -> Artifact:
         """Train; what is stored is what is uploaded. Stopped in the middle, it begins anew."""
         training = self.plan.training
-        module = self._module()
+        module, passes = self._module(), Passes()
         watch = EpochEnd(lambda module: self._require_finite(module.epoch_losses[-1], len(module.epoch_losses)))
         if training.epochs > 0:
             callbacks: list[Callback] = [watch, EpochEnd(lambda _: advance())]
             with (
                 trainer_of(module, settings, epochs=training.epochs, callbacks=callbacks) as trainer,
                 seeded(training.seed, "client training", *self.draws),
+                passes.watched([module.model]),
             ):
                 trainer.fit(module, train_dataloaders=range(1))
         self._probe(module.model)
@@ -209,7 +211,7 @@ class _LocalClient:
             **module.facts(),
             **self.plan.kind.facts(self.samples.labels, self.samples.spec.classes),
         }
-        return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts)
+        return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts, cost=Cost(macs=passes.macs))
 
     def trained(self, artifact: Artifact, context: Context, *, label_counts: bool) -> TrainedClient:
         """The client after its upload."""
@@ -228,7 +230,7 @@ class _LocalClient:
             kind.name,
             self.plan.architecture.name,
             len(self.samples),
-            artifact.seconds,
+            artifact.cost,
             macs,
             artifact.from_store,
             artifact.facts.get("epsilon"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
 from oneshot_fl.reporting.tables.measures import METRICS, measure_of
@@ -62,6 +63,9 @@ def _print(options: argparse.Namespace) -> None:
     if options.failed:
         print(FORMATS[options.format]([not_done_sheet(runs)]))
         return
+    if options.cost:
+        print(FORMATS[options.format](cost_sheets([run for run in runs if run.settings])))
+        return
     sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
     print(FORMATS[options.format](sheets))
     if missing := sum(run.status != "done" for run in runs):
@@ -83,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"
     )
     parser.add_argument("--failed", action="store_true", help="only the runs without a result, and how to run them")
+    parser.add_argument("--cost", action="store_true", help="what runs took: seconds, memory, MACs, bytes, energy")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA there")
     return parser

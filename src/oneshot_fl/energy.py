@@ -1,0 +1,89 @@
+"""Energy, where the machine tells: Intel's and AMD's RAPL counters through Linux, NVIDIA's through NVML.
+
+Both count what the whole package or board draws, whoever uses it. RAPL's files are often readable by root alone; NVML
+asks for `nvidia-ml-py` (`pip install 'oneshot-fl[energy]'`). Where nobody tells, nothing is estimated.
+"""
+
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+POWERCAP = Path("/sys/class/powercap")
+MOST_WATTS = 1000.0
+"""That a package is taken to draw at the most: after a longer silence its counter may have gone round unseen."""
+
+
+class CpuEnergy:
+    """The joules of all processor packages since it was first asked, from counters that go round."""
+
+    def __init__(self, powercap: Path = POWERCAP) -> None:
+        self._packages = sorted(
+            powercap.glob("intel-rapl:[0-9]")
+        )  # deeper ones are parts of these; AMD's have that name
+        self._last: list[tuple[float, int]] | None = None
+        self._joules: float | None = 0.0
+
+    def joules(self) -> float | None:
+        """So far; None where the machine does not tell, or was not asked often enough."""
+        if self._joules is None or not self._packages:
+            return None
+        try:
+            now = [(time.monotonic(), int((each / "energy_uj").read_text())) for each in self._packages]
+            ranges = [int((each / "max_energy_range_uj").read_text()) for each in self._packages]
+        except OSError:
+            self._joules = None
+            return None
+        pairs = zip(self._last or now, now, ranges, strict=True)
+        steps = [_step(*before, *after, around) for before, after, around in pairs]
+        known = [step for step in steps if step is not None]
+        self._joules = self._joules + sum(known) if len(known) == len(steps) else None
+        self._last = now
+        return self._joules
+
+
+def _step(then: float, before: int, now: float, after: int, around: int) -> float | None:
+    """Joules between two readings in microjoules of a counter that goes round at `around`; None: perhaps often."""
+    if (now - then) * MOST_WATTS * 1e6 > around:
+        return None
+    return ((after - before) % (around + 1)) / 1e6
+
+
+def gpu_in_use() -> bool:
+    """Whether this process has begun to use an NVIDIA board; asking does not begin it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
+
+
+def gpu_joules() -> float | None:
+    """What the board in use has drawn since its driver began; None where none is in use yet, or nobody tells."""
+    if not gpu_in_use():
+        return None
+    torch = sys.modules["torch"]
+    return _read(_board(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)))
+
+
+def _read(board: Any) -> float | None:
+    if board is None:
+        return None
+    import pynvml
+
+    try:
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(board) / 1000
+    except pynvml.NVMLError:  # a board without the counter
+        return None
+
+
+@cache
+def _board(uuid: str) -> Any:
+    """NVML's handle of a board; None without NVML."""
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except pynvml.NVMLError:
+        return None

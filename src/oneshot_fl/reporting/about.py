@@ -1,0 +1,59 @@
+"""What loggers are told of a run: its name, its study, and what it may be compared with."""
+
+from pathlib import Path
+from typing import Any
+
+from oneshot_fl.artifacts import fingerprint
+from oneshot_fl.experiment import Experiment, Serving
+from oneshot_fl.reporting.run_result import Served
+from oneshot_fl.reporting.tables.runs import SPREADS
+from oneshot_fl.tracking.loggers import About, Outcome
+
+
+def about(plan: Serving, folder: Path) -> About:
+    """What a run of this plan is.
+
+    Its id follows from the study, the settings and the code: the same run begun again has the same.
+    """
+    record, config = plan.record, plan.config
+    told = {key: value for key, value in config.items() if key not in ("logger", "store", "hydra")}
+    return About(
+        folder,
+        id=fingerprint([told, record["study"], record["code"]["digest"], type(plan).__name__]),
+        name="-".join([*_words(plan), f"seed{record['seed']}"]),
+        group=str(record["study"]),
+        phases="+".join(phases(plan)),
+        tags=(*_words(plan), f"protocol:{protocol(record)}"),
+        config=config,
+    )
+
+
+def phases(plan: Serving) -> list[str]:
+    """The phases that a run goes through, in the order of the data flow."""
+    asked = {"guidance": "stratify", "recitals": "recite"}
+    found = ["clients"] if isinstance(plan, Experiment) else []
+    found += [phase for need, phase in asked.items() if need in plan.method.needs]
+    return [*found, "distill"] if plan.method.sources else [*found, "average"]
+
+
+def protocol(record: Any) -> str:
+    """Eight digits that runs share which may be compared: all but the method, its images, and the seed agrees."""
+    shared = {key: value for key, value in record["settings"].items() if key not in ("method", "proxy")}
+    return fingerprint([record["data"], record["models"], shared])[:8]
+
+
+def _words(plan: Serving) -> list[str]:
+    """Method, data, partition with how uneven it is, and the server's model."""
+    partition = plan.config["partition"]
+    spread = partition.get(SPREADS.get(partition["name"], ""))
+    return [plan.method.name, plan.record["data"], f"{partition['name']}{_plain(spread)}", plan.student.name]
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def outcome(summary: dict[str, Any], served: Served, files: list[Path]) -> Outcome:
+    """What a finished run found, for loggers."""
+    keys = {name: upload.key for name, upload in served.given.uploads.named().items()}
+    return Outcome(summary, served.guidance.U.tolist() if served.guidance else None, keys, files)

@@ -1,0 +1,41 @@
+"""What every run is opened with: the store, progress on the terminal, and loggers, closed whatever happens."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from oneshot_fl.experiment import Serving
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.trainer import TrainerSettings, device_of
+from oneshot_fl.reporting.about import about
+from oneshot_fl.store import open_store
+from oneshot_fl.tracking.loggers import RunLog, opened
+from oneshot_fl.tracking.progress import Progress
+
+
+@contextmanager
+def session(plan: Serving, folder: Path, console: Console) -> Iterator[Context]:
+    """The context of a run of this plan in `folder`, while the block runs.
+
+    Raises:
+        OneshotError: the store cannot be written, or a logger cannot be opened.
+    """
+    store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder)
+    with RunLog([]) as log, Progress(console, folder) as progress:
+        log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
+        yield Context(store, plan.trainer, progress, log, plan.workers)
+
+
+def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:
+    """What every result depends on besides its own inputs: the library and how it computes here."""
+    return {
+        "torch": torch.__version__,
+        "device": device_of(trainer).type,
+        "precision": trainer.precision,
+        "channels_last": trainer.channels_last,
+        "matmul_precision": trainer.matmul_precision,
+    }

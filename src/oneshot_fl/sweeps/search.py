@@ -1,0 +1,90 @@
+"""What a search over settings (`hydra/sweeper=optuna`) chooses by, and what it found; never by test images.
+
+A search minimises the disagreement of the server's model with its ensemble on images that the model was not trained on
+(`evaluate.validation`). Of many trials the best looks better than it is, so their number stands beside it.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oneshot_fl.disk import write_atomically
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
+from oneshot_fl.sweeps.rerun import GRID
+from oneshot_fl.sweeps.state import Job, jobs_of
+
+BEST = "best.json"
+
+
+def searches(sweeper: str) -> bool:
+    """Whether a sweeper of this class, by its dotted name, chooses jobs by what others gave."""
+    return bool(sweeper) and sweeper.rpartition(".")[2] != GRID
+
+
+def check_objective(sweeper: str, config: Mapping[str, Any] | None) -> None:
+    """A search has something to choose by.
+
+    Raises:
+        OneshotError: it would have to look at test images.
+    """
+    if config is None or not searches(sweeper) or (config.get("evaluate") or {}).get("validation"):
+        return
+    raise OneshotError(
+        "hydra/sweeper: a search must not choose by test images; set evaluate.validation=synthetic and "
+        "distill.held_out=0.1, or evaluate.validation=proxy"
+    )
+
+
+def value_of(summary: Mapping[str, Any], sweeper: str) -> float:
+    """What a job hands to its sweeper: what a search minimises, else the server's test accuracy.
+
+    Raises:
+        OneshotError: a search gets nothing to choose by, because no client uploaded a classifier.
+    """
+    if not searches(sweeper):
+        return float(summary["server"]["accuracy_last"])
+    if summary["validation"] is None:
+        raise OneshotError("evaluate.validation: there is no ensemble of classifiers to compare with; choose others")
+    return float(summary["validation"]["disagreement"])
+
+
+def told(value: float, sweeper: str) -> str:
+    """The same in words."""
+    return f"validation disagreement {value:.2%}" if searches(sweeper) else f"server accuracy {value:.2%}"
+
+
+def best_of(folder: Path) -> str | None:
+    """The best trial of the search in `folder` as a line, also written to `best.json`; None where there is none.
+
+    Of trials that agree equally often the one whose probabilities are nearest counts.
+    """
+    if not (folder / MANIFEST).exists() or not searches((manifest := read_manifest(folder)).sweeper):
+        return None
+    known = {job: found for job in jobs_of(folder, manifest) if (found := _validated(job))}
+    if not known:
+        return None
+    best, summary = min(known.items(), key=lambda pair: _order(pair[1]["validation"]))
+    validation, accuracy = summary["validation"], summary["server"]["accuracy_last"]
+    trials = {"trials": len(manifest.jobs), "done": len(known)}
+    chosen = {"job": best.number, "overrides": list(best.overrides), "folder": str(best.folder)}
+    record = {**trials, **chosen, "validation": validation, "test_accuracy": accuracy}
+    write_atomically(folder / BEST, json.dumps(record, indent=1))
+    of = f"{validation['images']} {validation['of']} images"
+    return (
+        f"best of {len(known)} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
+        f"accuracy, by which nothing was chosen, is {accuracy:.2%}; {best.folder}"
+    )
+
+
+def _validated(job: Job) -> dict[str, Any] | None:
+    """The summary of a job that is done and has something to compare it by."""
+    if job.status != "done" or job.folder is None:
+        return None
+    summary: dict[str, Any] = json.loads((job.folder / "summary.json").read_text())
+    return summary if summary.get("validation") else None
+
+
+def _order(validation: Mapping[str, Any]) -> tuple[float, float]:
+    return validation["disagreement"], validation["divergence"]

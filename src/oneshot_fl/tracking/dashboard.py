@@ -1,0 +1,149 @@
+"""The project's dashboard in Weights & Biases as code: one specification, as a report and as a workspace.
+
+It shows what `tracking.wandb_run` logs. Nothing is asked of W&B until it is saved.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.tracking.wandb_run import LOSSES
+
+if TYPE_CHECKING:
+    from wandb_workspaces.reports.v2 import Report
+    from wandb_workspaces.workspaces import Workspace
+
+TITLE = "One-shot federated learning"
+ACCURACY, METHOD = "server/accuracy_last", "method.name"
+SPREAD = ("data.name", "partition.name", "partition.alpha")
+"""By which runs are told apart before methods are compared."""
+PHASES = ("clients", "stratify", "recite", "distill")
+FAILED = ["failed", "crashed", "killed"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One heading with its panels."""
+
+    title: str
+    text: str
+    panels: list[Any]
+    groups: tuple[str, ...] = ()
+    """Keys of the configuration that its runs are grouped by."""
+    states: list[str] = field(default_factory=list)
+    """Only runs that ended so; all, where none is named."""
+
+
+def parts() -> list[Part]:
+    """What the dashboard shows, in its order.
+
+    Raises:
+        OneshotError: `wandb-workspaces` is missing.
+    """
+    wr = _reports()
+    method = wr.Config(METHOD)
+    over_seeds = {"groupby": method, "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    costs = [f"cost/{phase}/seconds" for phase in PHASES]
+    return [
+        Part(
+            "Which method wins",
+            "Mean accuracy of the server's model over seeds, by data set and partition; bars by method.",
+            [wr.BarPlot(title="server accuracy", metrics=[wr.SummaryMetric(ACCURACY)], **over_seeds)],
+            groups=(*SPREAD, METHOD),
+        ),
+        Part(
+            "Accuracy over rounds",
+            "Mean and standard deviation over seeds.",
+            [wr.LinePlot(title="accuracy", x="distill/step", y=["distill/accuracy"], **over_seeds)],
+            groups=(*SPREAD, METHOD),
+        ),
+        Part(
+            "Guidance",
+            "How well each client guides a generator to each class, and what the server recognises.",
+            [wr.WeavePanelSummaryTable(table_name=name) for name in ("guidance/matrix", "evaluate/by_class", LOSSES)],
+        ),
+        Part("Images", "Synthetic images over rounds.", [wr.MediaBrowser(media_keys=["distill/images"])]),
+        Part(
+            "Cost",
+            "What accuracy costs: seconds that each phase took when it was made, and bytes that clients sent.",
+            [
+                _against("cost/distill/seconds"),
+                _against("cost/clients/upload_bytes"),
+                wr.BarPlot(title="seconds by phase", metrics=[wr.SummaryMetric(name) for name in costs], **over_seeds),
+            ],
+            groups=(METHOD,),
+        ),
+        Part("Failures", "Runs that did not end well.", [wr.RunComparer(diff_only="split")], states=FAILED),
+    ]
+
+
+def _against(cost: str) -> Any:
+    """Accuracy against one cost, a point a run."""
+    wr = _reports()
+    axes = {"x": wr.SummaryMetric(cost), "y": wr.SummaryMetric(ACCURACY)}
+    return wr.ScatterPlot(title=f"accuracy against {cost}", log_x=True, **axes)
+
+
+def report(project: str, entity: str) -> "Report":
+    """The dashboard as a report: every part with runs of its own grouping."""
+    wr = _reports()
+    from wandb_workspaces import expr
+
+    blocks: list[Any] = [wr.TableOfContents()]
+    for part in parts():
+        filters = [expr.Metric("State").isin(part.states)] if part.states else []
+        groups = [f"config.{key}" for key in part.groups]
+        runs = wr.Runset(name=part.title, groupby=groups, filters=filters)
+        blocks += [wr.H2(part.title), wr.P(part.text), wr.PanelGrid(runsets=[runs], panels=part.panels)]
+    return wr.Report(project=project, entity=entity, title=TITLE, width="fluid", blocks=blocks)
+
+
+def workspace(project: str, entity: str) -> "Workspace":
+    """The dashboard as a workspace: one list of runs, a section a part."""
+    _reports()
+    from wandb_workspaces import workspaces as ws
+
+    sections = [ws.Section(name=part.title, panels=part.panels, is_open=True) for part in parts()]
+    grouped = ws.RunsetSettings(groupby=[ws.Config(key) for key in (*SPREAD, METHOD)])
+    return ws.Workspace(entity=entity, project=project, name=TITLE, sections=sections, runset_settings=grouped)
+
+
+def specification(project: str, entity: str) -> dict[str, Any]:
+    """What would be sent, as built-in types; needs no network and no account."""
+    views: dict[str, Any] = {"report": report(project, entity), "workspace": workspace(project, entity)}
+    return {name: _plain(view) for name, view in views.items()}
+
+
+def _plain(view: Any) -> dict[str, Any]:
+    """As it is sent; the package offers no public way to look at it before."""
+    plain: dict[str, Any] = json.loads(view._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+    return plain
+
+
+def save(project: str, entity: str | None) -> list[str]:
+    """Write report and workspace into a W&B project, and return their addresses.
+
+    Raises:
+        OneshotError: nobody is logged in, or W&B refuses.
+    """
+    import wandb
+
+    try:
+        owner = entity or wandb.Api().default_entity or ""
+        return [report(project, owner).save().url, workspace(project, owner).save().url]
+    except OneshotError:
+        raise
+    except Exception as error:  # wandb-workspaces raises bare exceptions over whatever W&B answers
+        raise OneshotError(
+            f"dashboard: Weights & Biases did not take it ({one_line(error)}); log in with `wandb login`, or write it "
+            "to a file with --out"
+        ) from error
+
+
+def _reports() -> Any:
+    try:
+        from wandb_workspaces.reports import v2
+    except ModuleNotFoundError as error:
+        raise OneshotError(f"dashboard: {error.name} is missing; pip install 'oneshot-fl[dashboard]'") from error
+    return v2

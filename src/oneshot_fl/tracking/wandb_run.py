@@ -1,0 +1,160 @@
+"""A run as Weights & Biases shows it: all that only W&B knows of is here.
+
+A run has a stable id: begun again, it goes on where it was. Offline runs are uploaded with `wandb sync`; the lineage
+from clients to the server's model is known online only, because W&B does not let an offline run use an artifact.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.tracking.loggers import About, Outcome
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import WandbLogger
+    from torch import Tensor
+
+LOSSES = "clients/losses"
+"""The table of all clients' losses; a panel for each of a hundred clients would be no use."""
+LOSS = re.compile(r"(?P<before>.*)clients/(?P<client>\d+)/loss")
+LONGEST_TAG = 64
+SHOWN = 40
+"""Images of a grid."""
+
+
+def told_of(about: About) -> dict[str, Any]:
+    """What `wandb.init` is told of a run, where the logger's file says nothing else.
+
+    `mode`: `WANDB_MODE` if set, else online where an API key is known, else offline.
+    """
+    import wandb
+
+    return {
+        "id": about.id,
+        "resume": "allow",
+        "name": about.name,
+        "group": about.group,
+        "job_type": about.phases,
+        "tags": [tag[:LONGEST_TAG] for tag in about.tags],
+        "config": dict(about.config),
+        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
+        "reinit": "finish_previous",
+        "settings": wandb.Settings(silent=True, console="off"),
+    }
+
+
+class WandbSink:
+    """Metrics on an axis per phase, client losses as one table, images, tables, and the server's model.
+
+    Raises:
+        OneshotError: W&B cannot start.
+    """
+
+    shows_images = True
+
+    def __init__(self, logger: "WandbLogger") -> None:
+        import wandb
+
+        self._wandb: Any = wandb
+        try:
+            self.run: Any = logger.experiment
+        except wandb.Error as error:
+            raise OneshotError(
+                f"logger: Weights & Biases cannot start ({one_line(error)}); use logger.wandb.mode=offline"
+            ) from error
+        self.axes: set[str] = set()
+        self._losses: list[list[Any]] = []
+        self._before = dict(self.run.summary) if self.run.resumed else {}
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Log against an axis per phase (`distill/step`), because phases count different things.
+
+        What an earlier process of the same run has logged already is left out.
+        """
+        for name, value in metrics.items():
+            if found := LOSS.fullmatch(name):
+                self._losses.append([found["before"], int(found["client"]), step, value])
+        curves = {name: value for name, value in metrics.items() if not LOSS.fullmatch(name)}
+        if curves:
+            self._at(step, curves)
+
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """A grid under its step."""
+        shown = images[:SHOWN].permute(0, 2, 3, 1).cpu().numpy()
+        self._at(step, {name: [self._wandb.Image(each) for each in shown]})
+
+    def _at(self, step: int, values: Mapping[str, Any]) -> None:
+        axes = {f"{name.rsplit('/', 1)[0]}/step" for name in values}
+        if all(step <= self._before.get(axis, -1) for axis in axes):
+            return
+        for axis in sorted(axes - self.axes):
+            self.run.define_metric(f"{axis.removesuffix('/step')}/*", step_metric=axis)
+        self.axes |= axes
+        self.run.log({**values, **dict.fromkeys(axes, step)})
+
+    def figures(self, paths: Mapping[str, Path]) -> None:
+        """Every figure as an image panel."""
+        self.run.log({f"figures/{name}": self._wandb.Image(str(path)) for name, path in paths.items()})
+
+    def outcome(self, outcome: Outcome) -> None:
+        """The summary with the costs, the tables, and the model as an artifact."""
+        tables = {LOSSES: (["exchange", "client", "epoch", "loss"], self._losses), **_tables(outcome)}
+        self.run.log({name: self._wandb.Table(columns=heads, data=rows) for name, (heads, rows) in tables.items()})
+        self.run.summary.update(summarised(outcome.summary))
+        self._keep_uploads(outcome)
+        model = self._wandb.Artifact(f"server-{self.run.id}", type="model", metadata={"uploads": outcome.uploads})
+        for file in outcome.files:
+            model.add_file(str(file))
+        self.run.log_artifact(model)
+
+    def _keep_uploads(self, outcome: Outcome) -> None:
+        """What the server's model was made of: keys, not weights; an input of the run where that can be said."""
+        clients = self._wandb.Artifact(f"uploads-{self.run.id}", type="uploads", metadata={"keys": outcome.uploads})
+        with clients.new_file("uploads.json") as file:
+            json.dump(dict(outcome.uploads), file, indent=1)
+        if self.run.settings.mode == "online":
+            self.run.use_artifact(clients)
+        else:
+            self.run.log_artifact(clients)
+
+    def close(self, failed: bool) -> None:
+        """Finish the run; a failed job is marked as such."""
+        self.run.finish(exit_code=1 if failed else 0)
+
+
+def summarised(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers by which runs are sorted and compared, flat: accuracies of the server and `cost/phase/figure`."""
+    server = {name: summary["server"].get(name) for name in SERVER}
+    ensembles = summary["ensemble"].get("rows") or {}
+    spent = {f"cost/{key}": value for key, value in _flat(summary["cost"])}
+    return {
+        **{f"server/{name}": value for name, value in server.items() if value is not None},
+        **{f"ensemble/{name}": value for name, value in ensembles.items()},
+        **{name: value for name, value in spent.items() if value is not None},
+    }
+
+
+SERVER = ("accuracy_last", "accuracy_best", "balanced_accuracy", "macro_auroc", "ece")
+
+
+def _flat(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for phase, entry in node.items():
+        yield from ((f"{phase}/{name}", value) for name, value in entry.items())
+
+
+def _tables(outcome: Outcome) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Accuracy of every class, and the guidance matrix with a row for every class and client."""
+    by_class = outcome.summary["server"].get("by_class") or []
+    tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
+    if by_class:
+        heads = ["class", "images", "recall", "auroc"]
+        tables["evaluate/by_class"] = (heads, [[row[head] for head in heads] for row in by_class])
+    if outcome.guidance is not None:
+        names = outcome.summary["data_spec"]["class_names"]
+        rows = [[name, k, u] for name, row in zip(names, outcome.guidance, strict=True) for k, u in enumerate(row)]
+        tables["guidance/matrix"] = (["class", "client", "guidance"], rows)
+    return tables

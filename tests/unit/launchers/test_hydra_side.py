@@ -1,0 +1,67 @@
+"""Between Hydra and the engines."""
+
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+
+from oneshot_fl.config.compose import config_dir
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.engine import Outcome, Task
+from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, as_outcome, as_return, died, engine_of
+from oneshot_fl.sweeps.state import read_trace
+
+
+def test_every_launcher_has_its_file_and_its_extra():
+    files = {path.stem for path in (config_dir() / "hydra" / "launcher").glob("*.yaml")}
+    assert files == set(ENGINES)
+    assert len(files) >= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("clouds", {}, r"hydra\.launcher\.engine=clouds: .*choose from local, joblib"),
+        ("local", {"at_once": 3}, r"hydra\.launcher: .*at_once.*conf/hydra/launcher/local\.yaml"),
+    ],
+)
+def test_what_is_no_engine_is_one_line(name, options, line):
+    with pytest.raises(OneshotError, match=line):
+        engine_of(name, options, 1)
+
+
+def test_an_engine_without_its_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(ENGINES, "ray", ("oneshot_fl.launchers.not_there", "Rays", "ray"))
+    with pytest.raises(OneshotError, match=r"hydra/launcher=ray: .*pip install 'oneshot-fl\[ray\]'"):
+        engine_of("ray", {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "mistake", "code"),
+    [
+        (OneshotError("seed=-1: must be more"), "seed=-1: must be more", True, 2),
+        (ValueError("bad"), "ValueError: bad", False, 1),
+    ],
+)
+def test_a_failure_goes_through_an_engine_and_back(error, text, mistake, code):
+    returned = JobReturn(status=JobStatus.FAILED)
+    returned.return_value = error
+    outcome = as_outcome(returned)
+    assert outcome == Outcome("failed", error=text, mistake=mistake)
+    back = as_return(["seed=-1"], outcome)
+    assert (back.status, back.overrides) == (JobStatus.FAILED, ["seed=-1"])
+    with pytest.raises(JobFailedError) as caught:
+        _ = back.return_value
+    assert caught.value.exit_code == code
+
+
+def test_a_result_goes_through_an_engine_and_back():
+    returned = JobReturn(status=JobStatus.COMPLETED)
+    returned.return_value = 0.75
+    assert as_return([], as_outcome(returned)).return_value == 0.75
+
+
+def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):
+    (tmp_path / "run.json").write_text('{"method": "dense", "host": "a", "status": "running", "job": 3}')
+    died(Task(3, ("seed=1",), tmp_path, lambda: Outcome("done"), "."), "killed")
+    trace = read_trace(tmp_path)
+    assert (trace["status"], trace["method"], trace["host"], trace["job"]) == ("failed", "dense", "a", 3)
+    assert trace["error"].startswith("its process died 2 times (killed)")

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from oneshot_fl.config import experiment_of
+from oneshot_fl.reporting.about import about, protocol
+from tests.composing import compose_config
+
+
+def _about(*overrides):
+    return about(experiment_of(compose_config(*overrides)), Path("run"))
+
+
+def test_a_run_is_named_by_its_choices_and_how_uneven_the_partition_is():
+    found = _about("method=dense", "partition.alpha=0.05", "seed=3", "study=mine")
+    assert found.name == "dense-digits-dirichlet0.05-cnn2-seed3"
+    assert (found.group, found.phases) == ("mine", "clients+distill")
+    assert found.tags[:3] == ("dense", "digits", "dirichlet0.05")
+    assert found.config["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "phases"),
+    [("fedavg", "clients+average"), ("fedhydra", "clients+stratify+distill"), ("fedchorus", "clients+recite+distill")],
+)
+def test_the_phases_are_those_that_the_method_goes_through(method, phases):
+    assert _about(f"method={method}").phases == phases
+
+
+def test_the_same_run_begun_again_is_the_same_and_another_is_not():
+    once = _about("method=dense").id
+    assert _about("method=dense", "logger=wandb", "store=/elsewhere").id == once
+    others = [_about(*each).id for each in (["method=dense", "seed=1"], ["method=dense", "study=s"], ["method=feddf"])]
+    assert len({once, *others}) == 4
+
+
+def test_runs_that_may_be_compared_share_their_protocol():
+    def of(*overrides):
+        return protocol(experiment_of(compose_config(*overrides)).record)
+
+    assert of("method=dense") == of("method=fedhydra", "seed=4")
+    assert of("method=dense") != of("method=dense", "partition.alpha=0.3")

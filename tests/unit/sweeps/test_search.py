@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.search import best_of, check_objective, searches, told, value_of
+
+GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
+
+
+def _summary(disagreement, divergence=0.1, accuracy=0.9):
+    validation = {"of": "synthetic", "images": 50, "disagreement": disagreement, "divergence": divergence}
+    return {"validation": validation, "server": {"accuracy_last": accuracy}}
+
+
+def _sweep(folder, summaries):
+    jobs = {number: (f"distill.student_optimizer.lr={number}", "seed=0") for number in range(len(summaries))}
+    Manifest(jobs, sweeper="OptunaSweeper").write(folder)
+    for number, summary in enumerate(summaries):
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(json.dumps({"job": number, "status": "done" if summary else "failed"}))
+        if summary:
+            (place / "summary.json").write_text(json.dumps(summary))
+
+
+def test_a_grid_is_no_search_and_gives_accuracies():
+    assert not searches(GRID)
+    assert value_of(_summary(0.25), GRID) == 0.9
+    assert told(0.9, GRID) == "server accuracy 90.00%"
+    check_objective(GRID, {"evaluate": {"validation": None}})
+
+
+def test_a_search_is_told_what_is_to_be_small_and_never_the_test_accuracy():
+    assert searches(OPTUNA)
+    assert value_of(_summary(0.25), OPTUNA) == 0.25
+    assert told(0.25, OPTUNA) == "validation disagreement 25.00%"
+
+
+@pytest.mark.parametrize("config", [{"evaluate": {"validation": None}}, {"evaluate": None}])
+def test_a_search_without_validation_is_refused(config):
+    with pytest.raises(OneshotError, match=r"must not choose by test images; set evaluate.validation=synthetic"):
+        check_objective(OPTUNA, config)
+    check_objective(OPTUNA, {"evaluate": {"validation": "proxy"}})
+
+
+def test_a_search_where_nothing_can_be_compared_is_refused():
+    with pytest.raises(OneshotError, match=r"^evaluate.validation: there is no ensemble"):
+        value_of({"validation": None, "server": {"accuracy_last": 0.9}}, OPTUNA)
+
+
+def test_the_best_is_told_with_the_number_of_trials_and_is_not_the_best_on_the_test_set(tmp_path):
+    _sweep(tmp_path, [_summary(0.2, accuracy=0.99), None, _summary(0.1, 0.5), _summary(0.1, 0.3, accuracy=0.8)])
+    line = best_of(tmp_path)
+    assert line.startswith(
+        "best of 3 trials by 10.00% disagreement on 50 synthetic images: distill.student_optimizer.lr=3"
+    )
+    assert "80.00%" in line
+    best = json.loads((tmp_path / "best.json").read_text())
+    assert (best["trials"], best["done"], best["job"], best["test_accuracy"]) == (4, 3, 3, 0.8)
+
+
+def test_a_search_in_which_nothing_was_done_has_no_best(tmp_path):
+    _sweep(tmp_path, [None, None])
+    assert best_of(tmp_path) is None
+    assert not (tmp_path / "best.json").exists()

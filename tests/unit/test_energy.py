@@ -1,0 +1,74 @@
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from oneshot_fl import energy
+from oneshot_fl.energy import CpuEnergy, gpu_joules
+
+
+def _package(folder, number, microjoules, around=10**9):
+    place = folder / f"intel-rapl:{number}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "energy_uj").write_text(f"{microjoules}\n")
+    (place / "max_energy_range_uj").write_text(f"{around}\n")
+
+
+def test_packages_add_up_and_their_parts_do_not_count(tmp_path):
+    _package(tmp_path, 0, 1_000_000)
+    _package(tmp_path, 1, 500_000)
+    _package(tmp_path, "0:0", 0)
+    counter = CpuEnergy(tmp_path)
+    assert counter.joules() == 0
+    _package(tmp_path, 0, 3_000_000)
+    _package(tmp_path, 1, 600_000)
+    _package(tmp_path, "0:0", 900_000)
+    assert counter.joules() == pytest.approx(2.1)
+
+
+def test_a_counter_that_went_round_once_is_understood(tmp_path):
+    _package(tmp_path, 0, 999_999_990)
+    counter = CpuEnergy(tmp_path)
+    counter.joules()
+    _package(tmp_path, 0, 9)
+    assert counter.joules() == pytest.approx(20e-6)
+
+
+def test_after_too_long_a_silence_nothing_is_known(tmp_path, monkeypatch):
+    _package(tmp_path, 0, 5)
+    counter, now = CpuEnergy(tmp_path), [0.0]
+    monkeypatch.setattr(energy.time, "monotonic", lambda: now[0])
+    counter.joules()
+    now[0] = 1.1  # at 1,000 W the counter of 1,000 J may have gone round
+    assert counter.joules() is None
+    assert counter.joules() is None
+
+
+def test_a_machine_that_does_not_tell(tmp_path):
+    assert CpuEnergy(tmp_path).joules() is None
+    (tmp_path / "intel-rapl:0").mkdir()
+    assert CpuEnergy(tmp_path).joules() is None  # as where only root may read
+
+
+def test_a_board_tells_in_millijoules(monkeypatch):
+    class NVMLError(Exception):
+        pass
+
+    told = {"GPU-abc": 7_500}
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetTotalEnergyConsumption=lambda board: told[board],
+    )
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        current_device=lambda: 0,
+        get_device_properties=lambda _: SimpleNamespace(uuid="abc"),
+    )
+    energy._board.cache_clear()
+    assert gpu_joules() is None  # no board is in use
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert gpu_joules() == 7.5
+    energy._board.cache_clear()

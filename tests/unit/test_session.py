@@ -1,0 +1,50 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from oneshot_fl.config import experiment_of
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.session import arithmetic, session
+from tests.composing import compose_config
+from tests.parts import CPU
+
+
+@pytest.mark.parametrize(
+    "changes", [{"precision": "bf16-mixed"}, {"channels_last": False}, {"matmul_precision": "high"}]
+)
+def test_whatever_changes_how_numbers_are_computed_is_in_every_key(changes):
+    assert arithmetic(CPU) == arithmetic(replace(CPU))
+    assert arithmetic(replace(CPU, **changes)) != arithmetic(CPU)
+    assert arithmetic(CPU)["torch"] == torch.__version__
+
+
+def _plan(folder):
+    return experiment_of(compose_config("trainer=cpu", f"store={folder / 'store'}"))
+
+
+def _fail_in_the_middle(folder, closed):
+    with session(_plan(folder), folder, Console(quiet=True)) as context:
+        context.log.sinks[0].close = lambda *, failed: closed.append(failed)
+        context.log.log({"distill/accuracy": 0.5}, 1)
+        raise RuntimeError("in the middle")
+
+
+def test_loggers_are_closed_also_where_a_run_fails(tmp_path):
+    closed = []
+    with pytest.raises(RuntimeError, match="in the middle"):
+        _fail_in_the_middle(tmp_path, closed)
+    assert closed == [True]
+    assert (tmp_path / "metrics.csv").exists()
+
+
+def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):
+    def missing(**told):
+        raise ModuleNotFoundError("no such thing")
+
+    plan = _plan(tmp_path)
+    several = replace(plan, loggers=(*plan.loggers, replace(plan.loggers[0], make=missing)))
+    opening = session(several, tmp_path, Console(quiet=True))
+    with pytest.raises(OneshotError, match="needs another package"):
+        opening.__enter__()

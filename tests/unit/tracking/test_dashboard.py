@@ -1,0 +1,84 @@
+import json
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from oneshot_fl.errors import OneshotError
+from tests.composing import compose_config
+from tests.wandb_promised import KEYS
+
+pytest.importorskip("wandb_workspaces")
+
+from oneshot_fl.tracking.dashboard import SPREAD, parts, report, save, specification
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Whatever would ask W&B fails the test."""
+    import wandb
+
+    def refuse(*args, **named):
+        raise AssertionError("asked W&B")
+
+    monkeypatch.setattr(wandb, "Api", refuse)
+
+
+def _walk(node):
+    if isinstance(node, dict):
+        yield from node.items()
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _walk(inner)
+
+
+def _shown(spec):
+    """The keys that panels read, without W&B's own marks of where they lie."""
+    lists = [each for key, value in _walk(spec) if key in ("metrics", "mediaKeys") for each in value]
+    axes = [value for key, value in _walk(spec) if key in ("xAxis", "yAxis") and value != "_step"]
+    tables = [value for key, value in _walk(spec) if key == "val" and "/" in str(value)]
+    return {name.removeprefix("summary_metrics.").removeprefix("summary:") for name in (*lists, *axes, *tables)}
+
+
+def test_the_specification_is_built_offline_and_shows_only_what_runs_log():
+    spec = specification("p", "e")
+    shown = _shown(spec["report"])
+    assert {"server/accuracy_last", "distill/accuracy", "distill/images", "guidance/matrix"} <= shown <= KEYS
+    assert _shown(spec["workspace"]) == shown
+
+
+def test_every_key_that_runs_are_grouped_by_is_one_of_the_configuration():
+    cfg = compose_config("partition=dirichlet")
+    keys = {key for part in parts() for key in part.groups} | set(SPREAD)
+    assert [key for key in keys if OmegaConf.select(cfg, key) is None] == []
+    grouping = [each["name"] for key, value in _walk(specification("p", "e")) if key == "grouping" for each in value]
+    assert set(grouping) == {f"{key.split('.')[0]}.value.{key.split('.', 1)[1]}" for key in keys}
+
+
+def test_only_failures_are_among_the_failures():
+    (failures,) = [part for part in parts() if part.states]
+    spec = specification("p", "e")["report"]
+    states = [
+        each["value"] for key, value in _walk(spec) if key == "filters" and isinstance(value, list) for each in value
+    ]
+    assert states == [failures.states] == [["failed", "crashed", "killed"]]
+
+
+def test_two_builds_say_the_same_but_for_drawn_ids():
+    def plain(view):
+        return [(key, value) for key, value in _walk(view) if key in ("chartTitle", "viewType", "metrics", "text")]
+
+    assert plain(specification("p", "e")) == plain(specification("q", "f"))
+    assert json.dumps(specification("p", "e"))
+    assert report("p", "e").title
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.reports", None)
+    with pytest.raises(OneshotError, match=r"oneshot-fl\[dashboard\]"):
+        parts()
+
+
+def test_what_weights_and_biases_refuses_is_one_line():
+    with pytest.raises(OneshotError, match=r"^dashboard: .*asked W&B.*--out$") as caught:
+        save("p", None)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,126 @@
+import json
+from functools import partial
+
+import pytest
+import torch
+from lightning.pytorch.loggers import WandbLogger
+from matplotlib.figure import Figure
+
+from oneshot_fl.tracking.loggers import About, Outcome, opened
+from oneshot_fl.tracking.wandb_run import WandbSink, summarised
+from tests.wandb_records import read_back
+
+SUMMARY = {
+    "cost": {"clients": {"seconds": 1.5, "macs": 7, "cpu_joules": None}},
+    "ensemble": {"rows": {"uniform": 0.4}},
+    "server": {
+        "accuracy_last": 0.5,
+        "macro_auroc": None,
+        "by_class": [{"class": "cat", "images": 3, "recall": 0.5, "auroc": None}],
+    },
+    "data_spec": {"class_names": ["cat"]},
+}
+
+
+def _about(folder, **changes):
+    known = {
+        "id": "stable",
+        "name": "dense-digits-dirichlet0.1-cnn2-seed0",
+        "group": "a study",
+        "phases": "clients+distill",
+        "tags": ("dense", "t" * 80),
+        "config": {"seed": 3},
+    }
+    return About(folder, **{**known, **changes})
+
+
+def _opened(folder, **settings):
+    given = {"project": "p", "mode": "offline", **settings}
+    build = partial(WandbLogger, **{key: value for key, value in given.items() if key != "name"})
+    return opened(build, given, _about(folder))
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_an_offline_run_holds_all_that_is_promised(offline):
+    sink = _opened(offline)
+    figure, model = offline / "partition.png", offline / "server.safetensors"
+    Figure().savefig(figure)
+    model.write_text("weights")
+    sink.log({"clients/00/loss": 0.9}, 0)
+    sink.log({"clients/01/loss": 0.8}, 0)
+    sink.log({"distill/accuracy": 0.25}, 1)
+    sink.images("distill/images", torch.zeros(3, 1, 8, 8, dtype=torch.uint8), 1)
+    sink.figures({"partition": figure})
+    sink.outcome(Outcome(SUMMARY, [[1.0, 2.0]], {"client 0": "key0"}, [model]))
+    sink.close(failed=False)
+    found = read_back(offline)
+    assert found.run["run_id"] == "stable"
+    assert found.run["display_name"] == "dense-digits-dirichlet0.1-cnn2-seed0"
+    assert (found.run["run_group"], found.run["job_type"]) == ("a study", "clients+distill")
+    assert found.run["tags"] == ["dense", "t" * 64]
+    assert found.config["seed"] == 3
+    assert [row["distill/accuracy"] for row in found.history if "distill/accuracy" in row] == [0.25]
+    assert [row["distill/step"] for row in found.history if "distill/images" in row] == [1]
+    shown = {key for row in found.history for key in row}
+    assert {"clients/losses", "evaluate/by_class", "guidance/matrix", "figures/partition"} <= shown
+    assert not {key for key in shown if key.startswith("clients/0")}
+    assert found.summary["server/accuracy_last"] == 0.5
+    assert (found.summary["cost/clients/seconds"], found.summary["cost/clients/macs"]) == (1.5, 7)
+    own = {name: kind for name, kind in found.artifacts.items() if kind != "run_table"}  # W&B's, of the tables
+    assert own == {"server-stable": "model", "uploads-stable": "uploads"}
+    assert found.exit_code == 0
+    (losses,) = (json.loads(path.read_text()) for path in offline.rglob("*losses*.table.json"))
+    assert losses["data"] == [["", 0, 0, 0.9], ["", 1, 0, 0.8]]
+
+
+def test_a_failed_run_is_marked(offline):
+    sink = _opened(offline)
+    sink.close(failed=True)
+    assert read_back(offline).exit_code == 1
+
+
+def test_what_the_loggers_file_sets_counts(offline):
+    sink = _opened(offline, name="mine", tags=["own"])
+    sink.close(failed=False)
+    found = read_back(offline)
+    assert (found.run["display_name"], found.run["tags"]) == ("mine", ["own"])
+
+
+class _Run:
+    def __init__(self, **summary):
+        self.summary, self.resumed, self.logged = summary, bool(summary), []
+
+    def define_metric(self, name, step_metric):
+        pass
+
+    def log(self, values):
+        self.logged.append(values)
+
+
+def test_a_run_that_is_begun_again_goes_on_where_it_was():
+    class Logger:
+        experiment = _Run(**{"distill/step": 2})
+
+    sink = WandbSink(Logger())
+    for step in (1, 2, 3):
+        sink.log({"distill/accuracy": step / 10}, step)
+    sink.log({"evaluate/server_last": 0.3}, 3)
+    assert Logger.experiment.logged == [
+        {"distill/accuracy": 0.3, "distill/step": 3},
+        {"evaluate/server_last": 0.3, "evaluate/step": 3},
+    ]
+
+
+def test_what_is_unknown_is_not_in_the_summary():
+    assert summarised(SUMMARY) == {
+        "server/accuracy_last": 0.5,
+        "ensemble/uniform": 0.4,
+        "cost/clients/seconds": 1.5,
+        "cost/clients/macs": 7,
+    }
