@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from oneshot_fl.reporting.tables.cost import COLUMNS, PHASES, Ledger
+
 Summary = dict[str, Any]
 SERVER = ("stratify", "recite", "distill")
-PHASES = ("clients", *SERVER)
 
 
 def _seconds(phases: Iterable[str]) -> Callable[[Summary], float | None]:
@@ -17,30 +18,14 @@ def _seconds(phases: Iterable[str]) -> Callable[[Summary], float | None]:
     return value
 
 
-def _ledger(*fields: str, scale: float = 1.0, join: Callable[[list[float]], float] = sum) -> Callable[..., Any]:
-    """A field of the ledger over the phases of a method, or the sum of several; None where a phase does not tell."""
-
-    def value(summary: Summary) -> float | None:
-        cost = summary.get("cost") or {}
-        told = [cost[phase].get(name) for phase in PHASES if phase in cost for name in fields]
-        return None if not told or None in told else join(told) / scale
-
-    return value
+def _of_ledger(column: Callable[[Ledger], float | None]) -> Callable[[Summary], float | None]:
+    return lambda summary: column(summary["cost"]) if summary.get("cost") else None
 
 
-def _uploaded(summary: Summary) -> float | None:
-    known = [client["upload_bytes"] for client in summary["clients"] if client.get("upload_bytes") is not None]
-    return sum(known) / 1e6 if known else None
-
-
+OF_PHASES = tuple(f"{phase}, s" for phase in PHASES)
 COSTS: dict[str, Callable[[Summary], float | None]] = {
-    "seconds, server": _seconds(SERVER),
-    "seconds, clients and server": _seconds(PHASES),
-    "CPU seconds": _ledger("cpu_seconds"),
-    "multiply-accumulates (10⁹)": _ledger("macs", scale=1e9),
-    "energy (kJ)": _ledger("cpu_joules", "gpu_joules", scale=1e3),
-    "peak memory, host (MB)": _ledger("peak_host_bytes", scale=1e6, join=max),
-    "peak memory, device (MB)": _ledger("peak_device_bytes", scale=1e6, join=max),
-    "uploads of all clients (MB)": _uploaded,
+    "server, s": _seconds(SERVER),
+    "clients and server, s": _seconds(("clients", *SERVER)),
+    **{name: _of_ledger(column) for name, column in COLUMNS.items() if name not in OF_PHASES},
 }
 """By what they are called on the page; None where a summary does not tell."""

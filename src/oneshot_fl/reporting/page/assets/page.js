@@ -47,7 +47,7 @@ function heat() {
     tooltip: [{ field: "method" }, { field: "setting" }, { field: "label", title: "value, %" }, { field: "detail", title: "95% interval" }, { field: "seeds" }, { field: "missing", title: "runs without a result" }],
   };
   const best = rows.filter((row) => row.value !== null).sort((a, b) => (PAGE.measure.lowest ? a.value - b.value : b.value - a.value))[0];
-  return draw(at("heat"), "heat", rows, given, `Heat map of ${base ? `the paired difference to ${base}` : PAGE.measure.name}: ${seen.methods.length} methods in ${settings.length} settings.` + (best ? ` The best cell is ${best.method} in ${best.setting}: ${best.label}.` : ""));
+  return draw(at("heat"), "heat", rows, given, `Heat map of ${base ? `the paired difference to ${base}` : PAGE.measure.name}: ${seen.methods.join(", ")} in ${settings.length} settings.` + (best ? ` The best cell is ${best.method} in ${best.setting}: ${best.label}.` : ""));
 }
 
 function ofSetting(entries) {
@@ -59,7 +59,7 @@ function curves() {
   const shown = ofSetting(PAGE.curves);
   const points = shown.flatMap((curve) => curve.rounds.map((round, place) => ({
     kind: "curve", method: curve.m, n: curve.n, round, mean: curve.mean[place],
-    ...(curve.spread ? { low: curve.mean[place] - curve.spread[place], high: curve.mean[place] + curve.spread[place] } : {}),
+    low: curve.mean[place] - (curve.spread?.[place] ?? 0), high: curve.mean[place] + (curve.spread?.[place] ?? 0),
   })));
   const s = Number(at("setting").value);
   const levels = PAGE.levels.filter((level) => level.s === s && (!level.row || seen.methods.includes(level.m)));
