@@ -10,17 +10,17 @@ BASE ?= HEAD
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow lint type docs format bench evidence clean
+.PHONY: help demo check test test-slow lint type docs format bench evidence gpu-evidence clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # torch and torchvision are installed together, so that they match, and first, so that no tested version holds them back.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray,sweep,dashboard]'
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute
@@ -56,6 +56,9 @@ evidence: $(READY)  ## Columns of the papers' tables at their own budgets: days,
 	for name in mnist_dirichlet mnist_two_classes; do \
 		$(RUN) -m oneshot_fl -m experiment=evidence/$$name data.root=$(DATA) hydra.sweep.dir=multirun/evidence/$$name; \
 	done
+
+gpu-evidence: $(READY)  ## What only a GPU can tell, in pieces of 10 minutes that go on (DATA=folder of data sets)
+	$(RUN) -m benchmarks.gpu_evidence --data $(DATA)
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build site

@@ -14,18 +14,21 @@ share_the_cores()  # before torch is loaded
 
 import torch  # noqa: E402
 
-from benchmarks.cases import GROUPS, Row  # noqa: E402
+from benchmarks.cases import ACCELERATOR, GROUPS, Row  # noqa: E402
+
+ON_CPU = [name for name in GROUPS if name != ACCELERATOR]
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3, help="measurements of everything, after one to warm up")
-    parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS), help="tables to make")
+    parser.add_argument("--only", nargs="*", choices=GROUPS, default=ON_CPU, help="tables to make")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     given = parser.parse_args()
     keep_freed_memory()
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, CPU"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {device}"
     tables = {"machine": machine}
     for name in given.only:
         tables[name] = GROUPS[name](given.repeats)

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accelerator import on_accelerator
 from benchmarks.measure import Arithmetic, Seconds, in_turn, process, timed
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import COLOUR, GREY, Scale
@@ -19,6 +20,7 @@ from benchmarks.steps import LocalTraining, Steps
 Row = dict[str, Any]
 PRECISIONS = ("32-true", "bf16-mixed")
 LITERAL, KEPT = "literal", "literal, memory kept"
+ACCELERATOR = "On an accelerator"
 
 
 def run_once(way: str, method: str, scale: Scale) -> Seconds:
@@ -208,4 +210,5 @@ GROUPS = {
     "Lightning": lightning,
     "Start-up": start_up,
     "Peak memory": memory,
+    ACCELERATOR: on_accelerator,
 }

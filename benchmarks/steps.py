@@ -25,9 +25,9 @@ from oneshot_fl.seeds import torch_generator
 Step = Callable[[], None]
 
 
-def mixed(precision: str) -> torch.autocast:
+def mixed(precision: str, device: str = "cpu") -> torch.autocast:
     """What Lightning's Trainer runs a step in."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed")
+    return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16-mixed")
 
 
 class Steps:
@@ -42,27 +42,31 @@ class Steps:
         bank: Any = "loop",
         at_once: int | None = None,
         compiled: bool = False,
+        device: str = "cpu",
     ) -> None:
-        self.scale, self.spec, self.precision = scale, scale.data().spec, precision
+        self.scale, self.spec, self.precision, self.device = scale, scale.data().spec, precision, device
         self.cfg = configuration("fedhydra", scale, f"+generator.compiled={compiled}")
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.bank = ClientBank([self._model() for _ in range(scale.clients)], mode=bank, at_once=at_once)
 
     def _model(self) -> nn.Module:
-        return build(self.cfg.model, spec=self.spec).to(memory_format=self.layout)
+        return build(self.cfg.model, spec=self.spec).to(self.device, memory_format=self.layout)
 
     def _generator(self) -> ConvGenerator:
-        return build(self.cfg.generator, spec=self.spec).to(memory_format=self.layout)
+        return build(self.cfg.generator, spec=self.spec).to(self.device, memory_format=self.layout)
 
     def _labels(self) -> Tensor:
-        return torch.randint(self.scale.classes, (self.scale.batch,))
+        return torch.randint(self.scale.classes, (self.scale.batch,), device=self.device)
+
+    def _noise(self) -> Tensor:
+        return torch.randn(self.scale.batch, self.scale.noise, device=self.device)
 
     def training(self, *, compiled: bool = False) -> Step:
         """Of a client, and of the student on labels."""
         model, y = self._model(), self._labels()
         called = torch.compile(model) if compiled else model
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        x = torch.randn(self.scale.batch, self.spec.channels, self.spec.size, self.spec.size)
+        x = torch.randn(self.scale.batch, self.spec.channels, self.spec.size, self.spec.size, device=self.device)
         return partial(self._step, optimizer, lambda: F.cross_entropy(called(x).float(), y))
 
     def generation(self) -> Step:
@@ -70,7 +74,7 @@ class Steps:
         student, generator = self._model().eval().requires_grad_(False), self._generator()
         objective = objective_of(experiment_of(configuration("dense", self.scale)).method.objective)
         optimizer = torch.optim.Adam(generator.parameters(), lr=0.001)
-        z, y = torch.randn(self.scale.batch, self.scale.noise), self._labels()
+        z, y = self._noise(), self._labels()
 
         def loss() -> Tensor:
             view = View(
@@ -91,8 +95,8 @@ class Steps:
         for group in torch.arange(self.scale.classes).split(at_once):
             generator = self._generator()
             generator.reset(torch_generator(0))
-            z, adam = torch.randn(self.scale.batch, self.scale.noise), partial(torch.optim.Adam, lr=0.001)
-            module = StratifyModule(self._model(), generator, classes=group, z=z, steps=1, optimizer=adam)
+            adam, classes = partial(torch.optim.Adam, lr=0.001), group.to(self.device)
+            module = StratifyModule(self._model(), generator, classes=classes, z=self._noise(), steps=1, optimizer=adam)
             steps.append(partial(self._step, module.configure_optimizers(), partial(_total, module)))
 
         def all_groups() -> None:
@@ -102,7 +106,7 @@ class Steps:
         return all_groups
 
     def _step(self, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> None:
-        with mixed(self.precision):
+        with mixed(self.precision, self.device):
             value = loss()
         optimizer.zero_grad()
         value.backward()

@@ -9,6 +9,6 @@ SUMMARY = {
 }
 HISTORY = {
     *("distill/accuracy", "distill/step", "distill/images", "evaluate/server_last"),
-    *("clients/losses", "evaluate/by_class", "guidance/matrix"),
+    *("clients/losses", "evaluate/by_class", "evaluate/clients", "guidance/matrix"),
 }
 KEYS = SUMMARY | HISTORY

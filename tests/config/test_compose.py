@@ -14,8 +14,8 @@ from tests.composing import clients_of, compose_config
 
 SPEC = DataSpec(1, 8, 10, (0.5,), (0.5,))
 FILES = sorted(str(path.relative_to(config_dir()).with_suffix("")) for path in config_dir().rglob("*.yaml"))
-ALL = [path for path in FILES if not path.startswith("local/") and "/_" not in path]
-"""Every choice; a name that begins with `_` is what several choices share, `local` is the user's own."""
+ALL = [path for path in FILES if not path.startswith(("local/", "hydra/")) and "/_" not in path]
+"""Every choice; a name that begins with `_` is what several share, `local` is one's own, `hydra` where jobs run."""
 GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.startswith("experiment/")]
 CHOSEN = {key for entry in OmegaConf.load(config_dir() / "config.yaml").defaults if entry != "_self_" for key in entry}
 EXTRAS = {

@@ -1,6 +1,7 @@
 """The benchmarks measure what they say; what comes out is never tested, because machines are shared."""
 
 import os
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, literal
+from benchmarks import attacks, gpu_evidence, literal
 from benchmarks.__main__ import markdown
+from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts
 from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
@@ -95,3 +97,36 @@ def test_runs_under_attack_become_means_over_their_seeds():
         {**shared, "attack": "zero", "error": "diverged"},
     ]
     assert attacks.table(rows).splitlines()[2] == "| 5 | dense | none | 85.0 ± 7.1 (2) | 50.0 (1), error (1) |"
+
+
+def test_every_step_of_the_accelerators_table_runs_on_any_device():
+    rows = on_accelerator(1, device="cpu", scales=(TINY,), compiled=False)
+    assert [(row["arithmetic"], row["step"]) for row in rows] == [
+        (arithmetic, step)
+        for arithmetic in ("32 bit", "TF32", "bf16")
+        for step in ("generator", "stratification of all classes")
+    ]
+    assert all(row["one by one, s"] > 0 and row["one by one / stacked"] > 0 for row in rows)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_evidence, "GRACE", 0.5)
+    mark = f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'ran').open('a').write('x')"
+    commands = {
+        "quick": [sys.executable, "-c", mark],
+        "wrong": [sys.executable, "-c", "raise SystemExit(3)"],
+        "long": [sys.executable, "-c", "import time; time.sleep(60)"],
+    }
+    for _ in range(2):
+        assert gpu_evidence.work_off(commands, tmp_path / "out", seconds=4) == ["wrong", "long"]
+    assert (tmp_path / "ran").read_text() == "x"
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["quick: done", "wrong: failed (3), see wrong.log", "long: goes on in the next call", *told[1:3]]
+
+
+def test_pieces_are_what_their_names_say(tmp_path):
+    whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
+    assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two classes"]
+    assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
+    assert "trainer=cpu" in tiny["two classes"]

@@ -116,13 +116,13 @@ class Launch:
         for number, overrides in chosen.items():
             config = self._compose(number, overrides)
             folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
+            if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
+                self.before[number] = done
+                talk.done_before(number)
+                continue
             if self.engine.name == "local":
                 call = partial(in_this_process, self.context, self.task, config)
             else:
-                if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
-                    self.before[number] = done
-                    talk.done_before(number)
-                    continue
                 state = state or _state()
                 call = partial(in_a_worker, config, state)
             yield Task(number, overrides, folder, call, os.getcwd())

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from oneshot_fl.models.moments import Moments, batch_moments
-from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 
 Mode = Literal["auto", "loop", "stacked"]
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
@@ -57,7 +57,8 @@ class ClientBank(nn.Module):
         self.at_once = at_once or max(1, len(models))
         self.models = nn.ModuleList(models).requires_grad_(False).eval()
         self.mode = mode
-        self._stack: tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]] | None = None
+        self._stacks: dict[torch.dtype | None, tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]] = {}
+        """By what products compute in, where that is not what the weights are."""
 
     def train(self, mode: bool = True) -> "ClientBank":
         """Clients stay in evaluation mode whatever the module that holds the bank does."""
@@ -98,14 +99,16 @@ class ClientBank(nn.Module):
         return ClientOutputs(at_least_float32(torch.stack(logits)), statistics, features)
 
     def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
-        base, parameters, buffers = self._stacked()
+        dtype = autocast_dtype(x.device)
+        base, parameters, buffers = self._stacked(dtype)
 
         def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
             with _probed(base, needs) as probe:
                 return functional_call(base, (params, bufs), (x,)), probe.moments, probe.features
 
         own = ({name: tensor[group] for name, tensor in state.items()} for state in (parameters, buffers))
-        logits, moments, features = torch.func.vmap(one)(*own)
+        with like_autocast(base, dtype):
+            logits, moments, features = torch.func.vmap(one)(*own)
         statistics = [
             _statistics(model, {i: (mean[k], var[k]) for i, (mean, var) in moments.items()})
             for k, model in enumerate(self.models[group])
@@ -114,12 +117,13 @@ class ClientBank(nn.Module):
             at_least_float32(logits), statistics, [feature for stacked in features for feature in stacked]
         )
 
-    def _stacked(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
-        if self._stack is None:
+    def _stacked(self, dtype: torch.dtype | None) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
+        if dtype not in self._stacks:
             parameters, buffers = stack_module_state(list(self.models))
             frozen = {name: value.detach() for name, value in parameters.items()}
-            self._stack = deepcopy(self.models[0]).to("meta"), frozen, buffers
-        return self._stack
+            base = deepcopy(self.models[0]).to("meta")
+            self._stacks[dtype] = base, frozen if dtype is None else cast_products(base, frozen, dtype), buffers
+        return self._stacks[dtype]
 
 
 def architecture(model: nn.Module) -> str:

@@ -26,7 +26,7 @@ from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.cost import PASSED, TRAINED, of_one
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
-from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.side_by_side import make_all
@@ -107,7 +107,10 @@ class StratifyModule(LightningModule):
         if len(self.classes) == 1:
             single = {name: value[0] for name, value in stacked.items()}
             return functional_call(self.generator, single, (self.z,)).unsqueeze(0)
-        return vmap(lambda params: functional_call(self.generator, params, (self.z,)))(stacked)
+        if (dtype := autocast_dtype(self.z.device)) is not None:
+            stacked = cast_products(self.generator, stacked, dtype)
+        with like_autocast(self.generator, dtype):
+            return vmap(lambda params: functional_call(self.generator, params, (self.z,)))(stacked)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """The gradient of the sum over classes is each generator's own, because they share no parameter."""

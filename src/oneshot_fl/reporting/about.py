@@ -9,6 +9,9 @@ from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.runs import SPREADS
 from oneshot_fl.tracking.loggers import About, Outcome
 
+UNLIKE = ("logger", "store", "hydra", "plots", "workers")
+"""Keys in which the same run may differ when it is begun again."""
+
 
 def about(plan: Serving, folder: Path) -> About:
     """What a run of this plan is.
@@ -16,7 +19,7 @@ def about(plan: Serving, folder: Path) -> About:
     Its id follows from the study, the settings and the code: the same run begun again has the same.
     """
     record, config = plan.record, plan.config
-    told = {key: value for key, value in config.items() if key not in ("logger", "store", "hydra")}
+    told = {key: value for key, value in config.items() if key not in UNLIKE}
     return About(
         folder,
         id=fingerprint([told, record["study"], record["code"]["digest"], type(plan).__name__]),

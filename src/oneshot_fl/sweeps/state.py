@@ -134,12 +134,13 @@ def counts(jobs: Iterable[Job]) -> dict[Status, int]:
 def seconds_left(jobs: list[Job], now: float) -> float | None:
     """About how long a sweep still takes: what finished jobs took, for those that are left, as many at once as now.
 
-    None where nothing runs, or nothing was finished from which to tell.
+    A job that takes longer than the mean has a tenth of it left. None where nothing runs, or nothing was finished from
+    which to tell.
     """
     took = [job.seconds for job in jobs if job.status == "done" and job.seconds and job.seconds >= 1]
     running = [job for job in jobs if job.status == "running"]
     if not took or not running:
         return None
     mean = sum(took) / len(took)
-    going = sum(max(mean - (now - job.begun), 0.0) for job in running)
+    going = sum(max(mean - (now - job.begun), mean / 10) for job in running)
     return (going + mean * sum(job.status == "to do" for job in jobs)) / len(running)

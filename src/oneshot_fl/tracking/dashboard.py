@@ -19,6 +19,7 @@ ACCURACY, METHOD = "server/accuracy_last", "method.name"
 SPREAD = ("data.name", "partition.name", "partition.alpha")
 """By which runs are told apart before methods are compared."""
 PHASES = ("clients", "stratify", "recite", "distill")
+TABLES = ("guidance/matrix", "evaluate/by_class", "evaluate/clients", LOSSES)
 FAILED = ["failed", "crashed", "killed"]
 
 
@@ -61,7 +62,7 @@ def parts() -> list[Part]:
         Part(
             "Guidance",
             "How well each client guides a generator to each class, and what the server recognises.",
-            [wr.WeavePanelSummaryTable(table_name=name) for name in ("guidance/matrix", "evaluate/by_class", LOSSES)],
+            [wr.WeavePanelSummaryTable(table_name=name) for name in TABLES],
         ),
         Part("Images", "Synthetic images over rounds.", [wr.MediaBrowser(media_keys=["distill/images"])]),
         Part(

@@ -157,7 +157,8 @@ class TensorBoardSink(LoggerSink):
         from matplotlib.image import imread
 
         for name, path in paths.items():
-            self._writer.add_image(name, imread(path), dataformats="HWC")
+            picture = imread(path)
+            self._writer.add_image(name, picture, dataformats="HWC" if picture.ndim == 3 else "HW")
 
     @property
     def _writer(self) -> Any:

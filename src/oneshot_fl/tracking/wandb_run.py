@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOSSES = "clients/losses"
 """The table of all clients' losses; a panel for each of a hundred clients would be no use."""
 LOSS = re.compile(r"(?P<before>.*)clients/(?P<client>\d+)/loss")
+IN_TABLES = re.compile(r"(.*/)?evaluate/(client|recall)_\d+")
+"""Metrics of single clients and classes, which `evaluate/clients` and `evaluate/by_class` hold."""
 LONGEST_TAG = 64
 SHOWN = 40
 """Images of a grid."""
@@ -41,7 +43,7 @@ def told_of(about: About) -> dict[str, Any]:
         "job_type": about.phases,
         "tags": [tag[:LONGEST_TAG] for tag in about.tags],
         "config": dict(about.config),
-        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
+        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
         "reinit": "finish_previous",
         "settings": wandb.Settings(silent=True, console="off"),
     }
@@ -75,10 +77,12 @@ class WandbSink:
 
         What an earlier process of the same run has logged already is left out.
         """
+        curves = {}
         for name, value in metrics.items():
             if found := LOSS.fullmatch(name):
                 self._losses.append([found["before"], int(found["client"]), step, value])
-        curves = {name: value for name, value in metrics.items() if not LOSS.fullmatch(name)}
+            elif not IN_TABLES.fullmatch(name):
+                curves[name] = value
         if curves:
             self._at(step, curves)
 
@@ -147,12 +151,15 @@ def _flat(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _tables(outcome: Outcome) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """Accuracy of every class, and the guidance matrix with a row for every class and client."""
-    by_class = outcome.summary["server"].get("by_class") or []
+    """Every class, every client, and the guidance matrix with a row for every class and client."""
+    of_classes, of_clients = outcome.summary["server"].get("by_class"), outcome.summary.get("clients")
     tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
-    if by_class:
-        heads = ["class", "images", "recall", "auroc"]
-        tables["evaluate/by_class"] = (heads, [[row[head] for head in heads] for row in by_class])
+    for name, heads, entries in (
+        ("evaluate/by_class", ["class", "images", "recall", "auroc"], of_classes),
+        ("evaluate/clients", ["kind", "model", "samples", "accuracy", "balanced_accuracy", "quarantined"], of_clients),
+    ):
+        if entries:
+            tables[name] = (heads, [[entry[head] for head in heads] for entry in entries])
     if outcome.guidance is not None:
         names = outcome.summary["data_spec"]["class_names"]
         rows = [[name, k, u] for name, row in zip(names, outcome.guidance, strict=True) for k, u in enumerate(row)]

@@ -1,7 +1,11 @@
 """Between Hydra and the engines."""
 
+import inspect
+
 import pytest
+from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.errors import OneshotError
@@ -16,11 +20,24 @@ def test_every_launcher_has_its_file_and_its_extra():
     assert len(files) >= 5
 
 
+@pytest.mark.parametrize("name", [*sorted(ENGINES.keys() - {"ray"}), pytest.param("ray", marks=pytest.mark.slow)])
+def test_every_file_holds_what_its_engine_takes(name):
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        cfg = compose("config", [f"hydra/launcher={name}", "hydra.sweep.dir=x"], return_hydra_config=True)
+    settings = OmegaConf.to_container(cfg.hydra.launcher, resolve=True)
+    assert (settings.pop("_target_"), settings.pop("engine")) == ("hydra_plugins.oneshot_fl.SweepLauncher", name)
+    assert settings.pop("only") is None
+    module, kind, extra = ENGINES[name]
+    taken = inspect.signature(getattr(pytest.importorskip(module, reason=extra), kind)).parameters
+    open_to_others = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    assert open_to_others or set(settings) == taken.keys() - {"jobs_per_gpu"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
         ("clouds", {}, r"hydra\.launcher\.engine=clouds: .*choose from local, joblib"),
-        ("local", {"at_once": 3}, r"hydra\.launcher: .*at_once.*conf/hydra/launcher/local\.yaml"),
+        ("local", {"at_once": 3}, r"hydra\.launcher: .*conf/hydra/launcher/local\.yaml"),
     ],
 )
 def test_what_is_no_engine_is_one_line(name, options, line):

@@ -35,6 +35,18 @@ def test_stacked_and_looped_clients_agree_in_logits_statistics_features_and_grad
     assert_close(answers["loop"], answers["stacked"], rtol=1e-4, atol=1e-5)
 
 
+def test_in_mixed_precision_stacked_clients_compute_products_in_bf16_as_looped_ones_do():
+    """Autocast does not reach through vmap: its products would be in single precision, or refuse bf16 images."""
+    models = _clients()
+    x = torch.randn(16, 1, 8, 8).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        looped, stacked = (ClientBank(models, mode=mode)(x, frozenset({"features"})) for mode in ("loop", "stacked"))
+    assert [each.dtype for each in stacked.features] == [each.dtype for each in looped.features] == [torch.bfloat16] * 3
+    whole = ClientBank(models, mode="stacked")(x.float()).logits
+    error = [float((each.logits - whole).abs().max()) for each in (looped, stacked)]
+    assert 0 < error[1] < 2 * error[0] < 0.1 * float(whole.abs().max())
+
+
 def test_the_logits_are_each_clients_own_in_order():
     models = _clients()
     x = torch.randn(4, 1, 8, 8)

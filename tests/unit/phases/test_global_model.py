@@ -1,6 +1,7 @@
 """The global model: what rounds leave, that an interrupted loop goes on bit for bit, and what is never stored."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
 from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import Average, Fresh
@@ -229,3 +231,63 @@ def test_a_student_that_diverges_in_its_very_last_step_is_noticed_too(data, serv
     with pytest.raises(OneshotError, match=r"^server: diverged in round 1 \(not finite: student's "):
         _distill(data, server, context, _method(student=labels, student_lr=1e38), rounds=1)
     assert not list(context.store.root.glob("distill/*/manifest.json"))
+
+
+def test_what_is_held_out_is_kept_and_the_student_never_sees_it(data, server, context):
+    whole = _distill(data, server, context, _method())
+    part = _distill(data, server, context, _method(), held_out=0.25)
+    assert whole.held is None
+    assert part.held.shape == (4 * 2, 1, 8, 8)  # a quarter of eight images in each of four rounds
+    assert part.held.dtype == torch.uint8
+    assert len(part.images) == min(SETTINGS.images, 4 * 6)
+    seen = {tuple(image.flatten().tolist()) for image in part.images}
+    assert not seen & {tuple(image.flatten().tolist()) for image in part.held}
+    assert not _same(whole.model, part.model)
+
+
+def test_of_what_is_held_out_only_the_newest_images_are_kept(data, server, context):
+    assert len(_distill(data, server, context, _method(), held_out=0.5, images=6).held) == 6
+
+
+def _stopped_and_resumed(run, monkeypatch):
+    """The result of a distillation that was stopped after two rounds."""
+    saved = RoundCheckpoint.on_train_epoch_end
+
+    def stop_after_two(self, trainer, module):
+        saved(self, trainer, module)
+        if len(module.history) == 2:
+            raise KeyError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RoundCheckpoint, "on_train_epoch_end", stop_after_two)
+        with pytest.raises(KeyError, match="stopped"):
+            run()
+    return run()
+
+
+def test_a_run_that_goes_on_holds_out_what_one_in_one_go_does(data, server, context, tmp_path, monkeypatch):
+    whole = _distill(data, server, context, _method(), held_out=0.25)
+    again = replace(context, store=Store(tmp_path / "other"))
+    resumed = _stopped_and_resumed(partial(_distill, data, server, again, _method(), held_out=0.25), monkeypatch)
+    assert torch.equal(resumed.held, whole.held)
+    assert _same(resumed.model, whole.model)
+
+
+def test_the_cost_counts_what_earlier_processes_spent(data, server, context, tmp_path, monkeypatch):
+    whole = _distill(data, server, context, _method()).spent.cost
+    again = replace(context, store=Store(tmp_path / "other"))
+    resumed = _stopped_and_resumed(partial(_distill, data, server, again, _method()), monkeypatch)
+    assert resumed.spent.cost.macs == whole.macs > 0
+
+
+def test_passes_through_clients_generator_and_student_are_counted(data, server, context):
+    once, twice = (_distill(data, server, context, _method(), rounds=rounds).spent.cost.macs for rounds in (1, 2))
+    image = torch.zeros(1, 1, 8, 8)
+    one = multiply_accumulates(_student(), image)
+    drawn = multiply_accumulates(ConvGenerator(SPEC, noise=6, width=4), torch.zeros(1, 6))
+    # two steps of eight images: the generator learns, two clients and the student pass gradients on
+    step = 8 * (3 * drawn + 2 * 2 * one + 2 * one)
+    # the ensemble's answers on eight new images, one pass of the student over the pool, the test set
+    first = 2 * step + 8 * 2 * one + 8 * 3 * one + 30 * one
+    assert once == first
+    assert twice == 2 * first + 8 * 3 * one

@@ -18,6 +18,9 @@ SUMMARY = {
         "macro_auroc": None,
         "by_class": [{"class": "cat", "images": 3, "recall": 0.5, "auroc": None}],
     },
+    "clients": [
+        {"kind": "cvae", "model": "m", "samples": 5, "accuracy": None, "balanced_accuracy": None, "quarantined": None}
+    ],
     "data_spec": {"class_names": ["cat"]},
 }
 
@@ -55,6 +58,7 @@ def test_an_offline_run_holds_all_that_is_promised(offline):
     sink.log({"clients/00/loss": 0.9}, 0)
     sink.log({"clients/01/loss": 0.8}, 0)
     sink.log({"distill/accuracy": 0.25}, 1)
+    sink.log({"evaluate/client_00": 0.5, "evaluate/recall_00": 0.5, "evaluate/server_last": 0.25}, 1)
     sink.images("distill/images", torch.zeros(3, 1, 8, 8, dtype=torch.uint8), 1)
     sink.figures({"partition": figure})
     sink.outcome(Outcome(SUMMARY, [[1.0, 2.0]], {"client 0": "key0"}, [model]))
@@ -68,8 +72,10 @@ def test_an_offline_run_holds_all_that_is_promised(offline):
     assert [row["distill/accuracy"] for row in found.history if "distill/accuracy" in row] == [0.25]
     assert [row["distill/step"] for row in found.history if "distill/images" in row] == [1]
     shown = {key for row in found.history for key in row}
-    assert {"clients/losses", "evaluate/by_class", "guidance/matrix", "figures/partition"} <= shown
-    assert not {key for key in shown if key.startswith("clients/0")}
+    tables = {"clients/losses", "evaluate/by_class", "evaluate/clients", "guidance/matrix"}
+    assert tables | {"figures/partition"} <= shown
+    assert "evaluate/server_last" in shown
+    assert not {key for key in shown if key.startswith(("clients/0", "evaluate/client_", "evaluate/recall_"))}
     assert found.summary["server/accuracy_last"] == 0.5
     assert (found.summary["cost/clients/seconds"], found.summary["cost/clients/macs"]) == (1.5, 7)
     own = {name: kind for name, kind in found.artifacts.items() if kind != "run_table"}  # W&B's, of the tables

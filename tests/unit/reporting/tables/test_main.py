@@ -35,6 +35,18 @@ def test_one_command_prints_all_formats_and_draws(sweep, tmp_path, capsys, layou
     assert (tmp_path / "figures" / "rounds-1.png").stat().st_size > 1000
 
 
+def test_what_runs_cost_instead_of_what_they_reach(sweep, capsys):
+    entry = {"seconds": 2.0, "cpu_seconds": 1.0, "macs": 3, "upload_bytes": 5_000_000, "download_bytes": 0}
+    unknown = dict.fromkeys(("peak_host_bytes", "peak_device_bytes", "cpu_joules", "gpu_joules"))
+    for path in sweep.rglob("summary.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "cost": {"clients": {**entry, **unknown}}}))
+    main([str(sweep), "--cost", "--format", "markdown"])
+    out = capsys.readouterr().out
+    assert "| clients, s | all, s | CPU, s |" in out
+    assert "| fedavg | 1 | 2 | 2 | 1 |" in out
+    assert "server, last round" not in out
+
+
 def test_a_papers_table_by_name(sweep, capsys):
     main([str(sweep), "--paper", "fedhydra/table1"])
     out = capsys.readouterr().out

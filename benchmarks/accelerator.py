@@ -1,0 +1,73 @@
+"""Steps on an accelerator: which arithmetic, stacked or one by one, compiled or not."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+
+import torch
+
+from benchmarks.measure import in_turn, timed
+from benchmarks.scale import COLOUR, GREY, Scale
+from benchmarks.steps import Step, Steps
+
+ARITHMETICS = {"32 bit": ("32-true", False), "TF32": ("32-true", True), "bf16": ("bf16-mixed", True)}
+"""The Trainer's precision, and whether 32-bit products may be rounded to TF32."""
+
+
+def on_accelerator(
+    repeats: int, *, device: str = "cuda", scales: tuple[Scale, ...] = (GREY, COLOUR), compiled: bool = True
+) -> list[dict[str, Any]]:
+    """A row for each scale, arithmetic and step: seconds one by one, stacked, and with a compiled generator."""
+    rows = []
+    for scale, (name, (precision, tf32)) in product(scales, ARITHMETICS.items()):
+        with products(tf32=tf32):
+            for what, ways in _steps(scale, precision, device, compiled=compiled).items():
+                runs = {way: timed(until_done(step, device)) for way, step in ways.items()}
+                seconds = {way: parts["whole"] for way, parts in in_turn(runs, repeats=repeats).items()}
+                first, *others = seconds
+                row = {"scale": scale.name, "arithmetic": name, "step": what, f"{first}, s": seconds[first]}
+                row |= {f"{first} / {way}": seconds[first] / seconds[way] for way in others}
+                rows.append(row)
+    return rows
+
+
+def _steps(scale: Scale, precision: str, device: str, *, compiled: bool) -> dict[str, dict[str, Step]]:
+    plain = Steps(scale, precision=precision, device=device)
+    stacked = Steps(scale, precision=precision, device=device, bank="stacked")
+    ways = {
+        "generator": {"one by one": plain.generation(), "stacked": stacked.generation()},
+        "stratification of all classes": {
+            "one by one": plain.stratification(at_once=1),
+            "stacked": plain.stratification(at_once=scale.classes),
+        },
+    }
+    if compiled:
+        layers = Steps(scale, precision=precision, device=device, compiled=True)
+        ways["generator"]["compiled"] = layers.generation()
+        ways["stratification of all classes"]["compiled"] = layers.stratification(at_once=1)
+    return ways
+
+
+@contextmanager
+def products(*, tf32: bool) -> Iterator[None]:
+    """Inside the block, 32-bit matrix products and convolutions may be rounded to TF32 or not."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def until_done(step: Step, device: str) -> Callable[[], None]:
+    """The step with everything that it has started; an accelerator is only asked to begin."""
+
+    def run() -> None:
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return run
