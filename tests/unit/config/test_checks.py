@@ -93,7 +93,7 @@ def _complaint(*overrides: str) -> str:
         ("experiment=co_boosting", ["experiment=co_boosting", "co_boosting/table1,"]),
         (
             "experiment=digits",
-            ["experiment=digits", "digits_dirichlet", "co_boosting/..., fedchorus/..., fedhydra/..."],
+            ["experiment=digits", "digits_dirichlet", "co_boosting/..., evidence/..., fedchorus/..., fedhydra/..."],
         ),
         ("data=image_folder", ["data.root", "data.root=..."]),
         ("model=mixed", ["model.names", "5"]),
