@@ -53,6 +53,8 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     from hydra.core.utils import setup_globals
     from hydra.types import HydraContext
 
+    import oneshot_fl.config.sweep  # noqa: F401  # what the names of folders need
+
     os.environ["ONESHOT_FL_STORE"] = str(folder / "store")
     setup_globals()
     rows, jobs = [], overrides(count)
