@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--browser", default=shutil.which("chromium"))
     options = parser.parse_args()
-    from oneshot_fl.reporting.page.build import write_report
+    from oneshot_fl.reporting.page.build import Choices, write_report
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
 
@@ -98,7 +98,7 @@ def main() -> None:
         runs = synthetic_sweep(folder, methods=METHODS, alphas=alphas, seeds=seeds, class_names="0123456789")
         begun = time.process_time()
         measure = measure_of("accuracy", which="last")
-        out = write_report(read_runs([folder]), folder / "r.html", measure=measure, which="last", against="fedavg")
+        out = write_report(read_runs([folder]), folder / "r.html", Choices(measure))
         found = {
             "runs": runs,
             "write_cpu_s": round(time.process_time() - begun, 1),

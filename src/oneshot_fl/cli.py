@@ -81,22 +81,22 @@ def report(
     title: Annotated[str | None, typer.Option(help="default: the first folder's name")] = None,
 ) -> None:
     """Write one page over many runs, also half-finished ones, that needs no network."""
-    from oneshot_fl.reporting.page.build import write_report
+    from oneshot_fl.reporting.page.build import Choices, write_report
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
 
-    measure = measure_of(metric, which=which)
-    print(
-        write_report(
-            read_runs(paths),
-            out,
-            measure=measure,
-            which=which,
-            against=against,
-            megabytes=pictures,
-            title=title or paths[0].absolute().stem,
-        )
-    )
+    measure, name = measure_of(metric, which=which), title or paths[0].absolute().stem
+    choices = Choices(measure, which, against, pictures, name, to_do=_to_do(paths))
+    print(write_report(read_runs(paths), out, choices))
+
+
+def _to_do(paths: list[Path]) -> int:
+    """Jobs of the sweeps in or below folders that have not begun."""
+    from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
+    from oneshot_fl.sweeps.state import jobs_of
+
+    folders = [manifest.absolute().parent for path in paths for manifest in path.rglob(MANIFEST)]
+    return sum(job.status == "to do" for folder in folders for job in jobs_of(folder, read_manifest(folder)))
 
 
 @app.command()

@@ -55,6 +55,7 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert summary["partition"]["name"] == partition
     assert summary["partition"]["disjoint"] is True
     assert sum(summary["partition"]["sizes"]) == 1437
+    assert [sum(counts) for counts in summary["partition"]["class_counts"]] == summary["partition"]["sizes"]
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == 5
     keys = {"kind", "accuracy", "balanced_accuracy", "quarantined", "model", "samples", "epsilon"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report import synthetic_sweep
-from oneshot_fl.reporting.page.build import write_report
+from oneshot_fl.reporting.page.build import Choices, write_report
 from oneshot_fl.reporting.tables.measures import measure_of
 from oneshot_fl.reporting.tables.runs import read_runs
 
@@ -33,7 +33,7 @@ def report(tmp_path_factory) -> Path:
     (folder / "failed").mkdir()
     (folder / "failed" / "run.json").write_text(json.dumps(trace))
     measure = measure_of("accuracy", which="last")
-    return write_report(read_runs([folder]), folder / "r.html", measure=measure, which="last", against="fedavg")
+    return write_report(read_runs([folder]), folder / "r.html", Choices(measure))
 
 
 @pytest.fixture(scope="module")

@@ -108,8 +108,9 @@ def save(figure: "Figure", path: Path) -> Path:
 def line_styles() -> Iterator[dict[str, Any]]:
     """Colour, dashes and width of the first line, the second and so on; a later one leaves an earlier one visible."""
     for n in count():
-        dash = DASHES[(n + n // len(COLOURS)) % len(DASHES)]
-        yield {"color": COLOURS[n % len(COLOURS)], "linestyle": dash, "linewidth": max(1.2, 3 - 0.25 * n)}
+        again, colour = divmod(n, len(COLOURS))
+        dash = DASHES[(colour + again) % len(DASHES)]
+        yield {"color": COLOURS[colour], "linestyle": dash, "linewidth": max(1.2, 3 - 0.25 * n)}
 
 
 def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -24,30 +25,32 @@ Json = dict[str, Any]
 MEGABYTE = 1_000_000
 
 
-def write_report(
-    runs: list[Run], out: Path, *, measure: Measure, which: str, against: str, megabytes: float = 8, title: str = ""
-) -> Path:
-    """Write the page over `runs` to `out`.
+@dataclass(frozen=True)
+class Choices:
+    """What a page is to tell."""
 
-    Args:
-        runs: done or not, of `read_runs`.
-        out: the file; links to the runs' folders are relative to it.
-        measure: what server models are judged by.
-        which: the round, `last` or `best`, that stands beside the papers' numbers.
-        against: the method that the tables' paired differences are taken from.
-        megabytes: how much of the page pictures of runs may take.
-        title: of the page.
+    measure: Measure
+    """What server models are judged by."""
+    which: str = "last"
+    """The round, `last` or `best`, that stands beside the papers' numbers."""
+    against: str = "fedavg"
+    """The method that the tables' paired differences are taken from."""
+    megabytes: float = 8
+    """How much of the page pictures of runs may take."""
+    title: str = "Sweep"
+    to_do: int = 0
+    """Jobs of the sweep that have not begun, of which there is no run yet."""
+
+
+def write_report(runs: list[Run], out: Path, choices: Choices) -> Path:
+    """Write the page over `runs`, done or not, to `out`; links to their folders are relative to that.
 
     Raises:
         OneshotError: the library that draws is not installed.
     """
     library = drawing_library()
-    page = report_page(
-        runs, out, measure=measure, which=which, against=against, budget=int(megabytes * MEGABYTE), title=title,
-        library=library,
-    )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page)
+    write_atomically(out, report_page(runs, out, choices, library=library))
     return out
 
 
@@ -64,19 +67,18 @@ def drawing_library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
-def report_page(
-    runs: list[Run], out: Path, *, measure: Measure, which: str, against: str, budget: int, title: str, library: str
-) -> str:
-    """The page as text; the arguments are those of `write_report`, and the script that draws."""
-    settings = settings_of(runs)
+def report_page(runs: list[Run], out: Path, choices: Choices, *, library: str) -> str:
+    """The page as text; `library` is the script that draws."""
+    settings, measure, against = settings_of(runs), choices.measure, choices.against
+    budget = int(choices.megabytes * MEGABYTE)
     data = payload(runs, settings, out, measure=measure, budget=budget) | {"against": against}
     cells = {
-        "title": title or "Sweep",
+        "title": choices.title,
         "about": _about(runs, measure),
-        "counts": counts_of(runs),
+        "counts": counts_of(runs, to_do=choices.to_do),
         "verdicts": verdicts(settings, measure),
         "numbers": _joined(_numbers(settings, measure, against)),
-        "papers": _joined(_papers(settings, which)) or element("p", "No run belongs to a table of the papers."),
+        "papers": _joined(_papers(settings, choices.which)) or element("p", "No run belongs to a table of the papers."),
         "failures": failures(runs, out),
         "runs": all_runs(data["runs"], [setting.name for setting in settings], out),
         "data": script_data(data),

@@ -14,18 +14,16 @@ from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.not_done import not_done_sheet
 from oneshot_fl.reporting.tables.runs import Run
 
+STATUSES = ("done", "unfinished", "interrupted", "failed")
 NEAREST = 3
 """Rivals whose distance the table of verdicts tells."""
 
 
-def counts_of(runs: Sequence[Run]) -> Html:
-    """How the runs stand, as a line of figures."""
-    number = {status: sum(run.status == status for run in runs) for status in ("done", *NOT_DONE)}
+def counts_of(runs: Sequence[Run], *, to_do: int) -> Html:
+    """How the runs stand, as a line of figures; `to_do` have not begun."""
+    number = {status: sum(run.status == status for run in runs) for status in STATUSES} | {"to do": to_do}
     shown = [element("li", element("b", count), f" {status}") for status, count in number.items() if count]
     return element("ul", *shown, class_="counts")
-
-
-NOT_DONE = ("unfinished", "interrupted", "failed")
 
 
 def verdicts(settings: Iterable[Setting], measure: Measure) -> Html:

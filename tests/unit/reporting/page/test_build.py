@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.page.build import drawing_library, report_page
+from oneshot_fl.reporting.page.build import Choices, drawing_library, report_page
 from oneshot_fl.reporting.page.payload import thinned
 from oneshot_fl.reporting.tables.measures import measure_of
 
@@ -14,8 +14,7 @@ EVIL = "</script><script>alert(1)</script>"
 
 
 def _page(runs, tmp_path, library="/* */"):
-    given = {"measure": LAST, "which": "last", "against": "fedavg", "budget": 0, "title": "t", "library": library}
-    return report_page(runs, tmp_path / "report.html", **given)
+    return report_page(runs, tmp_path / "report.html", Choices(LAST, megabytes=0, to_do=5), library=library)
 
 
 def _data(page):
@@ -28,6 +27,9 @@ def test_a_half_finished_sweep_is_told_with_what_is_missing(make_run, tmp_path):
     runs += [replace(make_run(None, seed=3), error="it broke", overrides=("seed=3",)), make_run(None, seed=4)]
     page = _page(runs, tmp_path)
     assert "Better than the other." in page
+    assert "<b>6</b> done" in page
+    assert "<b>2</b> failed" in page
+    assert "<b>5</b> to do" in page
     assert "it broke" in page
     assert "python -m oneshot_fl seed=3" in page
     data = _data(page)

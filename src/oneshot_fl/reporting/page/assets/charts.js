@@ -14,11 +14,10 @@ const CONFIG = {
 };
 
 function styleOf(methods) {
-  const nth = (choices, step) => methods.map((_, place) => choices[Math.floor(place / step) % choices.length]);
   return {
-    colours: { domain: methods, range: nth(COLOURS, 1) },
-    dashes: { domain: methods, range: methods.map((_, n) => DASHES[(n + Math.floor(n / COLOURS.length)) % DASHES.length]) },
-    shapes: { domain: methods, range: nth(SHAPES, 1) },
+    colours: { domain: methods, range: methods.map((_, n) => COLOURS[n % COLOURS.length]) },
+    dashes: { domain: methods, range: methods.map((_, n) => DASHES[((n % COLOURS.length) + Math.floor(n / COLOURS.length)) % DASHES.length]) },
+    shapes: { domain: methods, range: methods.map((_, n) => SHAPES[((n % COLOURS.length) + Math.floor(n / COLOURS.length)) % SHAPES.length]) },
   };
 }
 
