@@ -25,8 +25,9 @@ def main(grid: Grid, context: Context) -> None:
     asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
     uploads = out / f"uploads-{context.run_id}"
     uploads.mkdir(parents=True)
-    told = dict.fromkeys(map(str, nodes), "did not answer in time")
-    told |= keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
+    told = dict.fromkeys(map(str, nodes), "did not answer")
+    kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
+    told |= {node: what for node, what in kept.items() if node in told}  # of the dead the SuperLink tells, as node 1
     (out / "nodes.json").write_text(json.dumps(told, indent=1))
     test = str(given["test"]) or None
     oneshot_fl.aggregate(uploads, *shlex.split(str(given["server-settings"])), folder=out, test=test)

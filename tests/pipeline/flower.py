@@ -113,7 +113,7 @@ def flwr(*arguments: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,
+        timeout=3000,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -18,7 +18,7 @@ from oneshot_fl.phases.prepare import prepare
 from tests.folders import deal, write_digits
 from tests.pipeline.flower import APP, end, flwr, free_port, needs_flower, run_app, running, superlink, wait_until
 
-pytestmark = [pytest.mark.slow, needs_flower, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, needs_flower, pytest.mark.timeout(7200)]
 CLIENTS = 3
 OF_CLIENTS = ("model=cnn2", "clients.epochs=10", "clients.batch_size=32", "data.channels=1", "trainer=cpu", "seed=1")
 OF_SERVER = (
