@@ -2,7 +2,7 @@
 
     python benchmarks/attacks.py OUT.jsonl --methods fedchorus dense --seeds 0 1 2 --clients 5 --hostile 1 \
         --overrides KEY=VALUE ...
-    python benchmarks/attacks.py OUT.jsonl --table
+    python benchmarks/attacks.py OUT.jsonl --table server
 
 The same command goes on where it was stopped: a run whose line is there is not run again.
 """
@@ -33,10 +33,10 @@ def main() -> None:
     parser.add_argument("--gates", nargs="+", default=["checks", "none"])
     parser.add_argument("--attacks", nargs="+", default=list(choices("attack")))
     parser.add_argument("--overrides", nargs="*", default=[])
-    parser.add_argument("--table", action="store_true", help="print what is there, and run nothing")
+    parser.add_argument("--table", metavar="WHAT", help="print what is there, and run nothing: server, probability ...")
     given = parser.parse_args()
     if given.table:
-        print(table(_rows(given.out)))
+        print(table(_rows(given.out), given.table))
         return
     known = [{key: row.get(key) for key in ASKED} for row in _rows(given.out)]
     for case in _cases(given):
@@ -76,25 +76,25 @@ def outcome(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Test accuracy of the server in percent, mean and standard deviation over seeds; a line for each kind of run."""
+def table(rows: list[dict[str, Any]], what: str = "server") -> str:
+    """Test accuracy of the server, or of an ensemble, in percent: mean and standard deviation over the seeds."""
     kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         kinds.setdefault(tuple(row[key] for key in ("clients", "method", "gate")), []).append(row)
     attacks = list(dict.fromkeys(row["attack"] for row in rows))
     lines = [["clients", "method", "gate", *attacks], ["---"] * (3 + len(attacks))]
     for kind, own in kinds.items():
-        cells = [_cell([row for row in own if row["attack"] == attack]) for attack in attacks]
+        cells = [_cell([row.get(what) for row in own if row["attack"] == attack]) for attack in attacks]
         lines.append([*map(str, kind), *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(rows: list[dict[str, Any]]) -> str:
+def _cell(shares: list[float | None]) -> str:
     """For instance `81.7 ± 2.0 (3)`, of three seeds; how many of them ended with an error."""
-    found = [100 * row["server"] for row in rows if row.get("server") is not None]
+    found = [100 * share for share in shares if share is not None]
     spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
     told = [f"{mean(found):.1f}{spread} ({len(found)})"] if found else []
-    return ", ".join(told + [f"error ({len(rows) - len(found)})"] * (len(rows) > len(found))) or "-"
+    return ", ".join(told + [f"error ({len(shares) - len(found)})"] * (len(shares) > len(found))) or "-"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Task
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
-from oneshot_fl.sweeps.search import check_objective, value_of
+from oneshot_fl.sweeps.search import check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
 ENGINES = {
@@ -89,13 +89,14 @@ class Launch:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep.
+            OneshotError: the folder holds another sweep, or a search would have to choose by test images.
         """
         setup_globals()
-        check_objective(str(self.config.hydra.sweeper._target_), resolved(without_hydra(self.config)))
+        target = str(self.config.hydra.sweeper._target_)
+        if searches(target):  # before anything is trained
+            check_objective(target, resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
-        sweeper = str(self.config.hydra.sweeper._target_).rpartition(".")[2]
-        manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=sweeper))
+        manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
         talk = Talk(self.folder, manifest)
