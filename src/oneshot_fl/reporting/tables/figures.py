@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneshot_fl.reporting.plots import line_styles, literal, new_figure, save
+from oneshot_fl.reporting.plots import COLOURS, line_styles, literal, new_figure, save, whole_numbers
 from oneshot_fl.reporting.tables.curves import curve_of
 from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.own import comparable, rows_of, titles
@@ -38,6 +38,7 @@ def accuracy_against_rounds(runs: list[Run], title: str) -> "Figure":
         _draw_row(axes, mine, literal(label), style)
     axes.set(xlabel="round", ylabel="test accuracy of the server", title=literal(title))
     axes.title.set_fontsize(8)
+    whole_numbers(axes)
     axes.grid(alpha=0.2)
     axes.legend(fontsize=8)
     return figure
@@ -47,7 +48,7 @@ def _draw_row(axes: "Axes", runs: list[Run], label: str, style: dict[str, Any]) 
     curve = curve_of(runs)
     if curve is None:
         level = estimate([run.summary["server"]["accuracy_last"] for run in runs if run.summary]).mean
-        axes.axhline(level, linewidth=1, label=label, **style)
+        axes.axhline(level, label=label, **{**style, "linewidth": 1})
         return
     mean = np.array(curve.mean)
     axes.plot(curve.rounds, mean, label=label, **style)
@@ -78,7 +79,10 @@ def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":
         values = [estimate(found[name]) for found in bars.values()]
         places = np.arange(len(bars)) + 0.4 * (position - 0.5)
         spreads = [value.std or 0.0 for value in values]
-        axes.bar(places, [value.mean for value in values], width=0.38, yerr=spreads, capsize=3, label=name)
+        colour = COLOURS[position]
+        axes.bar(
+            places, [value.mean for value in values], width=0.38, yerr=spreads, capsize=3, label=name, color=colour
+        )
     axes.set_xticks(range(len(bars)), [literal(name) for name in bars], fontsize=8)
     axes.set(ylabel="test accuracy of the server, last round")
     axes.legend()
