@@ -12,7 +12,8 @@ NO_NAME = ValueError("Config group override must be a string or a list. Got None
 def test_a_group_is_chosen_by_name(argument):
     line = explain(NO_NAME, ["seed=1", "method=dense", argument])
     assert (
-        line == f"{argument}: logger is a group of settings; choose one by its name, of csv, none, tensorboard, wandb"
+        line
+        == f"{argument}: logger is a group of settings; choose one by its name, of csv, mlflow, none, tensorboard, wandb"
     )
 
 
