@@ -11,10 +11,8 @@ NO_NAME = ValueError("Config group override must be a string or a list. Got None
 @pytest.mark.parametrize("argument", ["logger=null", "logger=5", "logger=true", "logger="])
 def test_a_group_is_chosen_by_name(argument):
     line = explain(NO_NAME, ["seed=1", "method=dense", argument])
-    assert (
-        line
-        == f"{argument}: logger is a group of settings; choose one by its name, of csv, mlflow, none, tensorboard, wandb"
-    )
+    known = "csv, mlflow, none, tensorboard, wandb"
+    assert line == f"{argument}: logger is a group of settings; choose one by its name, of {known}"
 
 
 def test_a_group_is_chosen_by_name_even_where_nobody_knows_which():
