@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
 BASE ?= HEAD
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
+# Tests start many processes, which begin sooner where compiled modules are kept.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-slow lint type docs format bench evidence gpu-evidence clean

@@ -85,6 +85,7 @@ def test_help_and_the_configuration_appear_quickly_without_loading_torch(tmp_pat
     assert "communication_rounds: 1" in done.stdout
 
 
+@pytest.mark.slow  # tests/unit/test_store.py asks the same of threads
 def test_two_processes_share_the_training_of_clients(tmp_path):
     arguments = ["clients.epochs=8", "clients.batch_size=64", "method=fedavg", "trainer=cpu"]
     processes = []
