@@ -8,7 +8,7 @@ import os
 import sys
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
+from oneshot_fl.process import keep_freed_memory, say, share_the_cores, stoppable
 from oneshot_fl.version import __version__
 
 
@@ -34,7 +34,7 @@ def _through_hydra() -> None:
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.sweep import SweepFolder
     from oneshot_fl.launchers.hydra_side import JobFailedError
-    from oneshot_fl.launchers.task import OF_JOBS, complain, run
+    from oneshot_fl.launchers.task import OF_JOBS, run
     from oneshot_fl.sweeps.lines import last_line
     from oneshot_fl.sweeps.search import best_of
 
@@ -43,18 +43,18 @@ def _through_hydra() -> None:
     except JobFailedError as error:
         sys.exit(error.exit_code)
     except OneshotError as error:  # of the launcher; a single job has told its own
-        complain(str(error))
+        say(str(error))
         sys.exit(2)
     except Exception as error:
         if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
-            complain(explain(error, sys.argv[1:]))
+            say(explain(error, sys.argv[1:]))
             sys.exit(2)
         raise
     finally:
         if SweepFolder.folder is not None:
             for line in (last_line(SweepFolder.folder), best_of(SweepFolder.folder)):
                 if line:
-                    complain(line)
+                    say(line)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from oneshot_fl.errors import NothingLeftError, OneshotError
-from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
+from oneshot_fl.process import keep_freed_memory, say, share_the_cores, stoppable
 
 app = typer.Typer(
     help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
@@ -56,7 +56,7 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except OneshotError as error:
-        print(f"oneshot_fl: {error}", file=sys.stderr)
+        say(str(error))
         sys.exit(3 if isinstance(error, NothingLeftError) else 2)
 
 
@@ -224,12 +224,8 @@ def predict(
 
     served = load(model, allowed=allow or ())
     answers = served.answers(images, abstain=abstain, max_value=max_value)
-    if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=_complain):
+    if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=say):
         raise OneshotError(f"{unusable} images could not be used; their lines are above, all others are answered")
-
-
-def _complain(line: str) -> None:
-    print(f"oneshot_fl: {line}", file=sys.stderr)
 
 
 @app.command()

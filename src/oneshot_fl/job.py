@@ -1,12 +1,12 @@
 """One job: an experiment becomes a finished run in its folder, with the trace of how it stands."""
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.devices import lease_device
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import Finished, adopt, finished, record_of
 from oneshot_fl.reporting.record import Trace, traced
 
@@ -74,8 +74,4 @@ def _lease(config: Mapping[str, Any] | None, trace: Trace) -> None:
         return
     jobs = trainer.get("jobs_per_gpu")
     if type(jobs) is int and jobs > 0:  # else the door says what it must be
-        trace.on(lease_device(str(trainer.get("accelerator")), jobs, waiting=_say))
-
-
-def _say(line: str) -> None:
-    print(f"oneshot_fl: {line}", file=sys.stderr)
+        trace.on(lease_device(str(trainer.get("accelerator")), jobs, waiting=say))

@@ -13,6 +13,11 @@ MALLOPT = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**26), "M_MMA
 """glibc's numbers of what `mallopt` sets, and what to."""
 
 
+def say(line: str) -> None:
+    """A line of the program's own, on stderr."""
+    print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
 def share_the_cores() -> None:
     """Idle OpenMP threads give their core away soon; to be called before torch is loaded.
 
@@ -89,7 +94,7 @@ def stoppable() -> Iterator[None]:
         interrupted = interruption()
         if interrupted is None or (isinstance(error, SystemExit) and error.code == interrupted.exit_code):
             raise  # not stopped, or told of by a block inside this one
-        print(f"oneshot_fl: {interrupted}", file=sys.stderr)
+        say(str(interrupted))
         sys.exit(interrupted.exit_code)
     finally:
         stop.rest()

@@ -8,7 +8,6 @@ not what was stored under its key is set aside as `<key>.damaged` and made again
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from oneshot_fl.disk import remove, sync, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.locks import holder, is_free, lock_of, needs_leases
+from oneshot_fl.process import say
 
 DAMAGED, LOCK, NEW, WORK = ".damaged", ".lock", ".new", ".work"
 """What lies beside artifacts: set aside, for one process at a time, half written, and half made."""
@@ -31,10 +31,6 @@ HOLDER = "made-by"
 """A file among what is half made: who is at it."""
 POLL = 0.2
 """Seconds between two looks at what another process is making."""
-
-
-def _to_stderr(line: str) -> None:
-    print(f"oneshot_fl: {line}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Store:
     root: Path
     context: Mapping[str, Any] = field(default_factory=dict)
     """What every key depends on besides the phase's own inputs: versions, device, precision."""
-    note: Callable[[str], None] = _to_stderr
+    note: Callable[[str], None] = say
     """Called with one line when a damaged artifact is set aside."""
     leased: bool = False
     """Whether locks are leases (`locks`)."""
@@ -112,8 +108,8 @@ class Store:
         return self._get_or_make_now(self._place(wanted), wanted.make)
 
     def has(self, wanted: Wanted) -> bool:
-        """Whether an artifact is there and intact."""
-        return _intact(self._place(wanted).final) is not None
+        """Whether an artifact is there; only who loads it finds out whether it is intact."""
+        return self._place(wanted).final.exists()
 
     def _place(self, wanted: Wanted) -> "_Place":
         described = _as_read({"phase": wanted.phase, "inputs": dict(wanted.inputs), "context": dict(self.context)})

@@ -24,7 +24,8 @@ from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
-from oneshot_fl.tracking.loggers import About, RunLog, opened
+from oneshot_fl.tracking.loggers import RunLog, opened
+from oneshot_fl.tracking.told import About
 from tests.composing import compose_config, run_config
 from tests.contract.choices import SLOTS, choices
 from tests.parts import decoder_of, server_of

@@ -4,7 +4,6 @@ hydra-submitit-launcher would queue finished jobs too, and say nothing until all
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from submitit.helpers import Checkpointable
 from oneshot_fl.devices import VISIBLE, visible_devices
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
 
@@ -65,7 +65,7 @@ class Slurm:
         """They stay in the queue: the same command takes up what they leave."""
         names = {job.job_id.partition("_")[0] for job in self._jobs if not job.done()}
         if names:
-            print(f"oneshot_fl: jobs stay in the queue; scancel {' '.join(sorted(names))} ends them", file=sys.stderr)
+            say(f"jobs stay in the queue; scancel {' '.join(sorted(names))} ends them")
 
     def _executor(self, folder: Path) -> Any:
         return submitit.SlurmExecutor(folder)

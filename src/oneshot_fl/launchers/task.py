@@ -13,6 +13,7 @@ from oneshot_fl.config import experiment_of, resolved
 from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
+from oneshot_fl.process import say
 from oneshot_fl.reporting.record import ERROR
 from oneshot_fl.sweeps.search import check_objective, value_of
 
@@ -31,17 +32,12 @@ def run(cfg: DictConfig) -> float:
         summary: dict[str, Any] = job(partial(experiment_of, cfg), known, config, folder)
         return value_of(summary, sweeper)
     except OneshotError as error:
-        complain(str(error))
+        say(str(error))
         if single:
             sys.exit(2)
         raise  # the other jobs of a sweep go on
     except Exception as error:
         OF_JOBS.append(error)
         if not single:
-            complain(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
+            say(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise
-
-
-def complain(line: str) -> None:
-    """A line of the program's own."""
-    print(f"oneshot_fl: {line}", file=sys.stderr)

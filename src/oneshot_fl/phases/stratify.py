@@ -167,7 +167,7 @@ def stratify(
             "settings": described(settings),
         }
         measure = partial(_measure, upload.model, settings, context.trainer)
-        count = partial(_macs_of_class, upload.model, settings)
+        count = partial(_macs_of_class, upload.model, spec, settings)
         make = partial(_column, measure, count, start, classes, at_once, task)
         wanted.append(Wanted("stratify", {**inputs, "code": digest_of(__name__, inputs)}, make))
     columns = make_all(wanted, [classes] * m, context=context, task=task)
@@ -176,12 +176,11 @@ def stratify(
     return Guidance(U, [column.key for column in columns], Spent.on(columns))
 
 
-def _macs_of_class(client: nn.Module, settings: Stratification, begun: Start) -> int:
+def _macs_of_class(client: nn.Module, spec: DataSpec, settings: Stratification, begun: Start) -> int:
     """Of all steps of one client and class: the generator is trained on what the frozen client answers."""
     generator, z = begun
-    with torch.no_grad():
-        image = generator(z[:2].to(_place(generator)))
-    each = TRAINED * of_one(generator, z.to(_place(generator))) + PASSED * of_one(client, image.to(_place(client)))
+    image = torch.zeros(1, spec.channels, spec.size, spec.size, device=_place(client))
+    each = TRAINED * of_one(generator, z.to(_place(generator))) + PASSED * of_one(client, image)
     return settings.steps * settings.batch_size * each
 
 

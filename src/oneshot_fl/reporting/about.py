@@ -7,7 +7,7 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.runs import SPREADS
-from oneshot_fl.tracking.loggers import About, Outcome
+from oneshot_fl.tracking.told import About, Outcome
 
 UNLIKE = ("logger", "store", "hydra", "plots", "workers")
 """Keys in which the same run may differ when it is begun again."""

@@ -7,45 +7,16 @@ beyond metrics is a matter of its sink: what only Weights & Biases shows is in `
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.tracking.told import About, Outcome
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
     from torch import Tensor
-
-
-@dataclass(frozen=True)
-class About:
-    """What a run is, for loggers that keep runs apart and side by side."""
-
-    folder: Path
-    id: str
-    """The same where the same run is begun again."""
-    name: str
-    group: str
-    """The study that it belongs to."""
-    phases: str
-    """Those that it goes through, `clients+stratify+distill`."""
-    tags: tuple[str, ...]
-    config: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a finished run found, for loggers that show more than curves."""
-
-    summary: Mapping[str, Any]
-    guidance: Sequence[Sequence[float]] | None
-    """The guidance matrix, a row per class, where there is one."""
-    uploads: Mapping[str, str]
-    """The names and keys of the uploads that the server used."""
-    files: Sequence[Path]
-    """The server's model and the summary."""
 
 
 class Sink(Protocol):

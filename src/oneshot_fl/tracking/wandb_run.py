@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError, one_line
-from oneshot_fl.tracking.loggers import About, Outcome
+from oneshot_fl.tracking.told import About, Outcome
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger

@@ -5,7 +5,8 @@ import torch
 
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.tracking.loggers import About, RunLog, opened
+from oneshot_fl.tracking.loggers import RunLog, opened
+from oneshot_fl.tracking.told import About
 from tests.composing import compose_config
 
 

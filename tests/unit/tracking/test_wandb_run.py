@@ -6,7 +6,8 @@ import torch
 from lightning.pytorch.loggers import WandbLogger
 from matplotlib.figure import Figure
 
-from oneshot_fl.tracking.loggers import About, Outcome, opened
+from oneshot_fl.tracking.loggers import opened
+from oneshot_fl.tracking.told import About, Outcome
 from oneshot_fl.tracking.wandb_run import WandbSink, summarised
 from tests.wandb_records import read_back
 
