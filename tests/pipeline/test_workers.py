@@ -1,16 +1,25 @@
 """Clients that are trained, stratified and inverted by several processes, against one after the other."""
 
 import os
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
+from rich.console import Console
 
 from oneshot_fl.artifacts import Artifact, read_artifact
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.side_by_side import make_all
-from oneshot_fl.store import Wanted
+from oneshot_fl.store import Store, Wanted
+from oneshot_fl.tracking.loggers import RunLog
+from oneshot_fl.tracking.progress import Progress
 from tests.composing import TINY, compose_config, run_config
+from tests.parts import CPU
 
 PHASES = {"clients": 3, "stratify": 3, "recite": 3, "distill": 2}
 
@@ -37,6 +46,32 @@ def test_two_workers_make_the_same_bit_by_bit(tmp_path, capsys):
         assert all(torch.equal(tensor, found[2][path][name]) for name, tensor in tensors.items()), path
 
 
+def _by_process(_: Path) -> Artifact:
+    time.sleep(1)  # as long as a task needs to begin
+    return Artifact({"process": torch.tensor(os.getpid())}, {})
+
+
+def _job(folder: Path) -> list[int]:
+    context = Context(Store(folder), CPU, Progress(Console(quiet=True)), RunLog([]), workers=3)
+    wanted = [Wanted("clients", {"k": k}, _by_process) for k in range(12)]
+    made = make_all(wanted, [1] * 12, context=context, task=context.progress.task("x", 12, "things"))
+    return [int(artifact.tensors["process"]) for artifact in made]
+
+
+@pytest.mark.slow  # a cluster starts, and every process of its imports torch
+@pytest.mark.parametrize(("cores", "processes"), [(1, 3), (3, 1)])  # of the job; a full cluster has none for helpers
+def test_tasks_of_ray_help_a_job_where_there_is_room(tmp_path, cores, processes):
+    ray = pytest.importorskip("ray", reason="pip install 'oneshot-fl[ray]'")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+    try:
+        job = ray.remote(num_cpus=cores)(_job)
+        assert len(set(ray.get(job.remote(tmp_path)))) == processes
+    finally:
+        ray.shutdown()
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
 def _die(_: Path) -> Artifact:
     os._exit(1)
 
@@ -50,8 +85,6 @@ def _fail(_: Path) -> Artifact:
     ("make", "says"), [(_die, "workers=2: one of them died.*the same command resumes"), (_fail, "lr=1: too high")]
 )
 def test_a_worker_that_dies_or_fails_ends_in_one_line(context, make, says):
-    from dataclasses import replace
-
     wanted = [Wanted("clients", {"k": k}, make) for k in range(3)]
     two = replace(context, workers=2)
     with pytest.raises(OneshotError, match=says) as raised:

@@ -1,6 +1,7 @@
-"""Artifacts of a phase that do not depend on each other: one after the other here, or side by side in processes."""
+"""Artifacts of a phase that do not depend on each other: made one after the other, by processes, or by Ray."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.ray_helpers import helped, on_ray
 from oneshot_fl.process import keep_freed_memory
 from oneshot_fl.store import Store, Wanted
 from oneshot_fl.tracking.progress import Task
@@ -18,8 +20,9 @@ from oneshot_fl.tracking.progress import Task
 def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context, task: Task) -> list[Artifact]:
     """All artifacts in their order, loaded where the store has them.
 
-    With `context.workers` > 1 that many processes make them, each with its share of the threads. A result depends on
-    its own inputs only, so it is the same bit by bit as with one worker of as many threads.
+    With `context.workers` > 1 that many processes make them, each with its share of the threads; in a job on Ray, the
+    job itself and tasks on the cluster's machines, each with as many threads as the job. A result depends on its own
+    inputs only, so it is the same bit by bit as with one worker of as many threads.
 
     Args:
         wanted: what is needed; what a `make` refers to is copied to the workers.
@@ -30,11 +33,20 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
     Raises:
         OneshotError: one cannot be made, or a worker died.
     """
+    store, note = context.store, context.progress.note
+    missing = [k for k, one in enumerate(wanted) if not store.has(one)] if context.workers > 1 else []
+    workers = min(context.workers, len(missing))
     done = _Counted(task, steps)
-    for k in _by_workers(wanted, context):
-        done.made_by_worker(k)
-    found = context.store.get_or_make_all(wanted, waiting=context.progress.note, done=done)
-    return [replace(one, from_store=one.from_store and k not in done.by_worker) for k, one in enumerate(found)]
+    with ExitStack() as helpers:
+        if workers > 1 and on_ray():
+            done.for_this_job.update(missing)
+            helpers.enter_context(helped([wanted[k] for k in missing], store, workers - 1))
+        elif workers > 1:
+            for k in _by_workers(wanted, missing, workers, store):
+                done.for_this_job.add(k)
+                done.reach(k)
+        found = store.get_or_make_all(wanted, waiting=note, done=done)
+    return [replace(one, from_store=one.from_store and k not in done.for_this_job) for k, one in enumerate(found)]
 
 
 class _Counted:
@@ -42,40 +54,31 @@ class _Counted:
 
     def __init__(self, task: Task, steps: Sequence[int]) -> None:
         self.task, self.steps = task, steps
-        self.by_worker: set[int] = set()
-        self.finished = 0
-
-    def made_by_worker(self, k: int) -> None:
-        """It is in the store, but was not there before."""
-        self.by_worker.add(k)
-        self._reach(k)
+        self.for_this_job: set[int] = set()
+        """What others made because this job asked for it: read from the store, but not there before."""
+        self.reached: set[int] = set()
 
     def __call__(self, k: int, artifact: Artifact) -> None:
         """It is there."""
-        if k in self.by_worker:
-            return
-        if artifact.from_store:
+        if artifact.from_store and k not in self.for_this_job:
             self.task.from_store(self.steps[k])
-        self._reach(k)
+        self.reach(k)
 
-    def _reach(self, k: int) -> None:
-        self.finished += self.steps[k]
-        self.task.reach(self.finished)
+    def reach(self, k: int) -> None:
+        """Its steps are done."""
+        self.reached.add(k)
+        self.task.reach(sum(self.steps[each] for each in self.reached))
 
 
-def _by_workers(wanted: Sequence[Wanted], context: Context) -> list[int]:
+def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], workers: int, store: Store) -> list[int]:
     """Let workers make what the store lacks; the numbers of what they made."""
-    missing = [k for k, one in enumerate(wanted) if not context.store.has(one)] if context.workers > 1 else []
-    if len(missing) < 2:
-        return []
-    workers = min(context.workers, len(missing))
     threads = max(1, torch.get_num_threads() // workers)
-    jobs = (delayed(_make)(context.store, wanted[k], threads) for k in missing)
+    jobs = (delayed(_make)(store, wanted[k], threads) for k in missing)
     try:
         made = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="n_jobs")(jobs)
     except TerminatedWorkerError as error:
         raise OneshotError(
-            f"workers={context.workers}: one of them died, perhaps for want of memory; the same command resumes, "
+            f"workers={workers}: one of them died, perhaps for want of memory; the same command resumes, "
             "workers=1 needs the least memory"
         ) from error
     return [k for k, by_worker in zip(missing, made, strict=True) if by_worker]
