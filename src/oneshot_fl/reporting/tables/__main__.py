@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print(options: argparse.Namespace) -> None:
+    if options.row and not options.ranks:
+        raise OneshotError(f"--row {options.row[0]}: chooses what --ranks ranks; add --ranks or leave out --row")
     runs = read_runs(options.paths)
     if options.collect:
         collect(runs, options.collect)

@@ -126,7 +126,7 @@ def _averages(field: Field, measure: Measure) -> Sheet:
         f"{measure.note}, {measure.header}; rank 1 is best.",
         f"Over settings and seeds: {_tested(ranking)}",
         *_over_settings(field),
-        *([f"{field.left_out} settings without all of these rows are left out."] if field.left_out else []),
+        *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
     ]
     return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)
 
@@ -178,5 +178,8 @@ def _differences(field: Field) -> Sheet:
             for second, gap in zip(ordered[n + 1 :], gaps, strict=True)
             if gap
         ]
-    note = f"Points, mean ± standard deviation over blocks; the {pairs} intervals hold together at 95% (Bonferroni)."
+    note = (
+        f"Points, mean ± standard deviation over blocks. The {pairs} intervals hold together at 95% (Bonferroni) on "
+        "these settings; blocks of one setting are alike, so for others they are too narrow."
+    )
     return Sheet("Row minus column, paired", ["", *ordered[1:]], cells, [note], records)

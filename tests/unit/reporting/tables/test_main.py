@@ -93,6 +93,10 @@ def test_the_published_results_are_found():
     ("arguments", "line"),
     [
         (["nowhere"], "oneshot_fl: nowhere: no summary.json in or below it"),
+        (
+            ["{sweep}", "--row", "dense"],
+            "oneshot_fl: --row dense: chooses what --ranks ranks; add --ranks or leave out",
+        ),
         (["{sweep}", "--paper", "fedhydra/table99"], "oneshot_fl: --paper fedhydra/table99: there is no such table"),
     ],
 )

@@ -51,7 +51,7 @@ def test_seeds_and_settings_without_all_rows_are_left_out(runs, make_run):
     elsewhere = make_run(0.9, method="dense", data="svhn")
     field = field_of([*runs, alone, elsewhere], LAST)
     assert (len(field.blocks), field.left_out) == (4, 1)
-    assert "1 settings without all of these rows are left out." in rank_sheets(field, LAST)[0].notes
+    assert "Left out, as a row is missing: 1 settings." in rank_sheets(field, LAST)[0].notes
 
 
 def test_rows_are_chosen_by_method_or_label(runs, make_run):
