@@ -10,11 +10,12 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.compose import config_dir
+from tests.foreign import foreign_methods
 
 TINY = (
     "clients.epochs=2",
@@ -35,11 +36,36 @@ TINY = (
 """Overrides that make a run on the digits take seconds."""
 
 
+FEW = 64
+"""Images that a source draws at once in a tiny run."""
+
+
 @cache
 def clients_of(method: str) -> tuple[str, ...]:
     """The clients that a method needs, where the default ones will not do: some with a VAE, if it works on decoders."""
-    needs = source_needs(compose_config(f"method={method}"))
+    needs = source_needs(composed(f"method={method}"))
     return ("clients=half_cvae",) if "decoders" in needs else ()
+
+
+@cache
+def few_images(method: str) -> tuple[str, ...]:
+    """Overrides that let a method's sources draw few images, where they have numbers of their own."""
+    cfg = composed(f"method={method}")
+    sources = OmegaConf.to_container(cfg.method).get("source") or {}
+    lent = ["proxy.samples"] if "proxy" in source_needs(cfg) else []
+    return tuple(f"{key}={FEW}" for key in (*_numbers_of_images(sources, "method.source"), *lent))
+
+
+def _numbers_of_images(part: Any, key: str) -> list[str]:
+    if not isinstance(part, dict):
+        return [key] if key.endswith((".samples", ".taught")) else []
+    return [found for name, each in part.items() for found in _numbers_of_images(each, f"{key}.{name}")]
+
+
+def composed(*overrides: str) -> DictConfig:
+    """A configuration, also of a foreign method."""
+    with foreign_methods():
+        return compose_config(*overrides)
 
 
 def compose_config(*overrides: str) -> DictConfig:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.figures import blank
+
 
 @pytest.fixture(scope="session")
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -87,10 +89,4 @@ def fixed_logits() -> Any:
 def blank_figures(request, monkeypatch) -> None:
     """Runs write their figures as blank pictures: painting takes as long as a tiny run, and has tests of its own."""
     if {"contract", "docs", "pipeline"} & set(request.path.parts):
-        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: _blank(path))
-
-
-def _blank(path: Path) -> None:
-    from PIL import Image
-
-    Image.new("L", (1, 1)).save(path)
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)

@@ -1,53 +1,17 @@
 """What the contract tests run over: every choice in conf/, and the methods of somebody else in tests/fixtures/conf."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
-
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig
+from typing import Any
 
 from oneshot_fl.config.compose import config_dir, plain
-from tests.composing import compose_config
-
-FOREIGN = Path(__file__).parents[1] / "fixtures" / "conf"
-
-
-class UserFolder(SearchPathPlugin):
-    """A user's own folder of configuration, which Hydra reads after ours."""
-
-    folder: ClassVar[Path | None] = None
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        if self.folder is not None:
-            search_path.append("foreign", f"file://{self.folder}")
-
-
-Plugins.instance().register(UserFolder)
-
-
-@contextmanager
-def foreign_methods() -> Iterator[None]:
-    """Inside the block the methods of `FOREIGN` can be chosen."""
-    before, UserFolder.folder = UserFolder.folder, FOREIGN
-    try:
-        yield
-    finally:
-        UserFolder.folder = before
+from tests.composing import composed
+from tests.foreign import FOREIGN
 
 
 def choices(group: str, at_least: int, *, without: tuple[str, ...] = ()) -> list[str]:
     """The names of a group's choices in conf/."""
     return _names(config_dir() / group, at_least, without)
-
-
-def composed(*overrides: str) -> DictConfig:
-    """A configuration, also of a foreign method."""
-    with foreign_methods():
-        return compose_config(*overrides)
 
 
 def _names(folder: Path, at_least: int, without: tuple[str, ...] = ()) -> list[str]:

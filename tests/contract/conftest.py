@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.choices import foreign_methods
+from tests.foreign import foreign_methods
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from oneshot_fl.parts.slots import Made, Source, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.distill import DistillModule, joined
 from oneshot_fl.phases.trainer import trainer_of
-from tests.composing import clients_of
-from tests.contract.choices import SLOTS, THEIRS, choices, composed
+from tests.composing import clients_of, composed
+from tests.contract.choices import SLOTS, THEIRS, choices
 from tests.contract.test_slots import recipe_at, server_with
 from tests.parts import CPU, server_of
 

@@ -8,8 +8,8 @@ import pytest
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.errors import OneshotError
-from tests.composing import TINY, clients_of, run_config
-from tests.contract.choices import SLOTS, THEIRS, composed, parts_of, with_a_part_of_their_own
+from tests.composing import TINY, clients_of, composed, few_images, run_config
+from tests.contract.choices import SLOTS, THEIRS, parts_of, with_a_part_of_their_own
 
 SETTINGS = {
     "same": ("model=cnn2",),
@@ -37,10 +37,10 @@ def test_a_method_runs_or_says_why_not(method, setting, shared_store, tmp_path):
     cfg = composed(
         *TINY,
         "distill.rounds=1",
-        "proxy.samples=64",
         f"store={shared_store}",
         f"method={method}",
         *SETTINGS[setting],
+        *few_images(method),
         *(("clients=half_cvae",) if setting == "weak" else clients_of(method)),
     )
     needs = recipe(cfg.method.init).needs

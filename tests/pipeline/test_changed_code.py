@@ -1,12 +1,10 @@
 """Code is part of every key: what changed is computed again without a word, and nothing else."""
 
 import json
-import os
-import subprocess
 
 import pytest
 
-from tests.pipeline.cli import command, environment
+from tests.pipeline.cli import call, environment
 
 MODEL = """
 import torch
@@ -34,10 +32,9 @@ def run(tmp_path):
         (tmp_path / "my_model.py").write_text(source)
         before = set((tmp_path / "store").glob("*/*/manifest.json"))
         folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
-        arguments = command("--config-dir", str(tmp_path / "conf"), *ARGUMENTS, *more, f"hydra.run.dir={folder}")
-        folders = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = environment(tmp_path / "store") | {"PYTHONPATH": os.pathsep.join(folders)}
-        subprocess.run(arguments, env=variables, cwd=tmp_path, check=True, capture_output=True, timeout=240)
+        arguments = ("--config-dir", str(tmp_path / "conf"), *ARGUMENTS, *more, f"hydra.run.dir={folder}")
+        variables = environment(tmp_path / "store") | {"PYTHONPATH": str(tmp_path)}
+        assert call(*arguments, cwd=tmp_path, tiny=False, variables=variables).returncode == 0
         new = set((tmp_path / "store").glob("*/*/manifest.json")) - before
         summary = json.loads((folder / "summary.json").read_text())
         return sorted({path.parents[1].name for path in new}), summary

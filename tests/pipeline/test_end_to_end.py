@@ -20,7 +20,7 @@ from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from tests.composing import TINY, clients_of, compose_config
+from tests.composing import TINY, clients_of, compose_config, composed, few_images
 from tests.composing import run_config as run
 from tests.contract.choices import OURS as METHODS
 
@@ -43,7 +43,7 @@ def comparable(summary: dict) -> dict:
     ("method", "partition"), [*((method, "dirichlet") for method in METHODS), ("fedhydra", "classes_per_client")]
 )
 def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
-    cfg = tiny(f"method={method}", f"partition={partition}", *clients_of(method))
+    cfg = tiny(f"method={method}", f"partition={partition}", *clients_of(method), *few_images(method))
     loops = cfg.method.source is not None
     summary = run(cfg, tmp_path / "run")
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -137,7 +137,7 @@ def test_mixed_architectures_and_another_server(tiny, tmp_path):
 
 def _one_method_per_init() -> list[str]:
     """Of the methods with the same kind of clients; how a student begins depends on nothing else."""
-    configurations = {method: compose_config(f"method={method}").method for method in METHODS}
+    configurations = {method: composed(f"method={method}").method for method in METHODS}
     return list({(str(cfg.init), clients_of(method)): method for method, cfg in configurations.items()}.values())
 
 

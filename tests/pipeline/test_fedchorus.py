@@ -16,7 +16,7 @@ def test_a_hundred_classes_of_64_pixels_in_two_exchanges(tmp_path):
         f"data.root={tmp_path / 'images'}",
         "data=image_folder",
         "data.size=64",
-        "model=cnn3",
+        "model=cnn2",
         "method=fedchorus",
         "communication_rounds=2",
         "partition=iid",

@@ -63,9 +63,11 @@ assert "torch" not in sys.modules, "a done job loaded torch"
 """
 
 
-@pytest.mark.parametrize("launcher", ["local", "joblib"])
+@pytest.mark.parametrize(
+    "launcher", [pytest.param(("local",), marks=pytest.mark.slow), ("joblib", "hydra.launcher.at_once=1")]
+)
 def test_done_jobs_need_no_torch(tmp_path, launcher):
-    words = (*SWEEP, "method=fedavg", "seed=0,1", f"hydra/launcher={launcher}", *TINY)
+    words = (*SWEEP, "method=fedavg", "seed=0,1", f"hydra/launcher={launcher[0]}", *launcher[1:], *TINY)
     assert call(*words, cwd=tmp_path, tiny=False).returncode == 0
     own = {path: path.stat().st_mtime_ns for path in (tmp_path / "sweep").glob("*/run.json")}
     environ = environment(tmp_path / "store")
