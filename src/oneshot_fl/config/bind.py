@@ -43,7 +43,7 @@ def bind(cfg: DictConfig) -> Experiment:
     attack, serving = _optional(cfg.attack), bind_serving(cfg)
     experiment = Experiment(
         **vars(serving),
-        data=_data(cfg.data, serving.store),
+        data=replace(_data(cfg.data, serving.store), development=cfg.development),
         partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
         proxy=_proxy(cfg.proxy, serving.store),
         clients=_poisoned(_clients(cfg), attack),

@@ -46,6 +46,7 @@ TOP: dict[str, Any] = {
     "server_model": Name | None,
     "communication_rounds": Clients,
     "workers": Clients,
+    "development": bool,
     "data_root": PathText,
     "store": PathText,
     "study": PathText | int,

@@ -16,7 +16,7 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import described
 
-OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds")
+OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
 OF_RUNS = ("experiment", "protocol", "hydra", "study")
 NEVER_MET = {

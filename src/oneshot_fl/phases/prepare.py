@@ -21,6 +21,8 @@ class DataPlan:
 
     name: str
     load: Recipe[Dataset]
+    development: bool = False
+    """Whether a part of the training images takes the test images' place."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     Raises:
         OneshotError: a file is missing or damaged, or the partition does not fit the data.
     """
-    whole = data.load()
+    whole = data.load().for_development() if data.development else data.load()
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)

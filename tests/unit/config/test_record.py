@@ -62,6 +62,7 @@ def test_every_key_that_is_left_out_is_one_of_the_configuration():
         ("trainer.precision=bf16-mixed", True),
         ("clients.optimizer.lr=0.02", True),
         ("+data.anything=1", True),
+        ("development=true", True),
         ("attack=none", False),
         ("logger=none", False),
         ("store=/elsewhere", False),

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.dataset import DataSpec, make_dataset
 from oneshot_fl.data.datasets import digits, mnist
 from oneshot_fl.errors import OneshotError
 
@@ -83,3 +83,16 @@ def test_normalisation_made_while_testing_serves_training_too():
     pixels = torch.zeros(1, 1, 8, 8, requires_grad=True)
     spec.normalise(pixels).sum().backward()
     assert pixels.grad.flatten()[0].item() == pytest.approx(1 / 0.456)
+
+
+def test_development_tests_on_the_last_sixth_of_each_class_of_the_training_images():
+    labels = torch.tensor([0] * 6 + [1, 2] * 6 + [2])  # 6, 6 and 7: a sixth is 1, 1 and 7 - 7 * 5 // 6 = 2
+    images = torch.arange(19, dtype=torch.uint8).view(19, 1, 1, 1)
+    test = (torch.full((2, 1, 1, 1), 99, dtype=torch.uint8), torch.zeros(2))
+    data = make_dataset(name="x", train=(images, labels), test=test, class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
+    held = replace(data, train_domains=torch.arange(19)).for_development()
+    assert held.test_images.flatten().tolist() == [5, 16, 17, 18]
+    assert held.test_labels.tolist() == [0, 1, 2, 2]
+    assert held.train_images.flatten().tolist() == held.train_domains.tolist() == [*range(5), *range(6, 16)]
+    assert held.train_labels.tolist() == [labels[k] for k in held.train_domains]
+    assert held.fingerprint != data.fingerprint

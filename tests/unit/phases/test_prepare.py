@@ -33,6 +33,13 @@ def test_held_out_images_leave_before_the_partition_and_take_their_domains_along
     assert len(given.data.train_domains) == 14
 
 
+def test_development_leaves_test_images_alone():
+    plain, given = _prepared(), _prepared("development=true")
+    assert sum(given.partition.sizes) == len(given.data.train_labels) == 1437 - len(given.data.test_labels)
+    whole = {image.numpy().tobytes() for image in plain.data.train_images}
+    assert {image.numpy().tobytes() for image in given.data.test_images} <= whole
+
+
 def test_another_data_set_lends_its_images(digit_domains):
     given = _prepared("proxy=dataset", "proxy.data=digits", "proxy.samples=7", *digit_domains, "partition=iid")
     assert given.proxy.images.shape == (7, 3, 32, 32)
