@@ -19,6 +19,8 @@ from oneshot_fl.reporting.tables.not_done import not_done_sheet
 from oneshot_fl.reporting.tables.own import own_sheets
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 from oneshot_fl.reporting.tables.papers.published import of_study, published
+from oneshot_fl.reporting.tables.rank_picture import draw_ranks
+from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.runs import Run, collect, read_runs
 
 
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print(options: argparse.Namespace) -> None:
+    if options.row and not options.ranks:
+        raise OneshotError(f"--row {options.row[0]}: chooses what --ranks ranks; add --ranks or leave out --row")
     runs = read_runs(options.paths)
     if options.collect:
         collect(runs, options.collect)
@@ -66,6 +70,9 @@ def _print(options: argparse.Namespace) -> None:
     if options.cost:
         print(FORMATS[options.format](cost_sheets([run for run in runs if run.settings])))
         return
+    if options.ranks:
+        _print_ranks(runs, options)
+        return
     sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
     print(FORMATS[options.format](sheets))
     if missing := sum(run.status != "done" for run in runs):
@@ -73,6 +80,14 @@ def _print(options: argparse.Namespace) -> None:
     if options.figures:
         for path in draw(runs, options.figures):
             print(path, file=sys.stderr)
+
+
+def _print_ranks(runs: list[Run], options: argparse.Namespace) -> None:
+    measure = measure_of(options.metric, which=options.which)
+    field = field_of([run for run in runs if run.settings], measure, options.row)
+    print(FORMATS[options.format](rank_sheets(field, measure)))
+    if options.figures:
+        print(draw_ranks(field.ranking, options.figures), file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,8 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--failed", action="store_true", help="only the runs without a result, and how to run them")
     parser.add_argument("--cost", action="store_true", help="what runs took: seconds, memory, MACs, bytes, energy")
+    parser.add_argument("--ranks", action="store_true", help="how methods rank over settings and seeds, and how surely")
+    parser.add_argument("--row", action="append", default=[], metavar="METHOD", help="rank only these methods or rows")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA there")
+    parser.add_argument(
+        "--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA, or ranks there"
+    )
     return parser
 
 

@@ -47,6 +47,15 @@ def test_what_runs_cost_instead_of_what_they_reach(sweep, capsys):
     assert "server, last round" not in out
 
 
+def test_how_methods_rank(tmp_path, capsys):
+    main([str(RESULTS[0].parent / "digits.jsonl"), "--ranks", "--format", "csv", "--figures", str(tmp_path)])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    ranks = {row["row"]: float(row["average_rank"]) for row in rows if row["table"] == "Average ranks"}
+    assert {"fedavg", "dense (source.reset=False)", "fedhydra"} < set(ranks)
+    assert sum(ranks.values()) == pytest.approx(len(ranks) * (len(ranks) + 1) / 2)
+    assert (tmp_path / "ranks.png").stat().st_size > 1000
+
+
 def test_a_papers_table_by_name(sweep, capsys):
     main([str(sweep), "--paper", "fedhydra/table1"])
     out = capsys.readouterr().out
@@ -84,6 +93,10 @@ def test_the_published_results_are_found():
     ("arguments", "line"),
     [
         (["nowhere"], "oneshot_fl: nowhere: no summary.json in or below it"),
+        (
+            ["{sweep}", "--row", "dense"],
+            "oneshot_fl: --row dense: chooses what --ranks ranks; add --ranks or leave out",
+        ),
         (["{sweep}", "--paper", "fedhydra/table99"], "oneshot_fl: --paper fedhydra/table99: there is no such table"),
     ],
 )

@@ -1,0 +1,185 @@
+"""How methods rank over settings and seeds, and how much that depends on the setting: `--ranks`.
+
+A block is one seed of one setting: there all methods have the same clients. Blocks of one seed share samples, and those
+of one setting a task, so they are not independent: the test over settings, seeds averaged first, is the stricter one.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.estimates import paired
+from oneshot_fl.reporting.tables.format import Sheet, interval, percent
+from oneshot_fl.reporting.tables.measures import Measure
+from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, told_apart
+from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
+from oneshot_fl.reporting.tables.runs import Run
+
+
+@dataclass(frozen=True)
+class Place:
+    """One setting, and by seed what each of the ranked rows reached there."""
+
+    name: str
+    seeds: dict[int, dict[str, float]]
+    """Seeds in which all of them are done."""
+
+    @property
+    def means(self) -> dict[str, float]:
+        """By row, over the seeds."""
+        blocks = list(self.seeds.values())
+        return {row: statistics.fmean(block[row] for block in blocks) for row in blocks[0]}
+
+
+@dataclass(frozen=True)
+class Field:
+    """The settings in which all ranked rows have a common seed, and how many were left out."""
+
+    rows: list[str]
+    places: list[Place]
+    left_out: int
+
+    @property
+    def blocks(self) -> list[dict[str, float]]:
+        """One for every setting and seed."""
+        return [block for place in self.places for block in place.seeds.values()]
+
+    @property
+    def ranking(self) -> Ranking:
+        """Over settings and seeds."""
+        return ranked(self.blocks)
+
+
+def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) -> Field:
+    """What can be ranked.
+
+    Args:
+        measure: what is ranked by, of the server.
+        wanted: methods or labels; without any, the rows with which most runs are ranked.
+
+    Raises:
+        OneshotError: fewer than three rows, or fewer than two seeds and settings that have all of them.
+    """
+    groups = comparable(runs)
+    values = [_values(group, measure) for group in groups]
+    rows = list(dict.fromkeys(wanted)) or _most(values)
+    if len(rows) < FEWEST_ROWS:
+        raise OneshotError(f"--ranks: {len(rows)} rows to rank; name {FEWEST_ROWS} or more by --row")
+    seeds = [_shared({row: found for row in rows if (found := _of(own, row))}, rows) for own in values]
+    filled = [(group, blocks) for group, blocks in zip(groups, seeds, strict=True) if blocks]
+    if sum(len(blocks) for _, blocks in filled) < FEWEST_BLOCKS:
+        raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
+    names = _names([group for group, _ in filled])
+    places = [Place(name, blocks) for name, (_, blocks) in zip(names, filled, strict=True)]
+    return Field(rows, places, len(groups) - len(filled))
+
+
+def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
+    """By label and seed, signed so that more is better."""
+    sign = -1.0 if measure.lower_is_better else 1.0
+    rows = {label: by_seed(runs, measure.server) for label, runs in rows_of(group).items()}
+    return {label: {seed: sign * value for seed, value in known.items()} for label, known in rows.items() if known}
+
+
+def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
+    """Of the sets of rows that settings have, that of most runs: rows times the settings that have all of them."""
+    sets = [frozenset(own) for own in values]
+    best = max(sets, key=lambda rows: len(rows) * sum(rows <= other for other in sets), default=frozenset())
+    return sorted(best, key=rank)
+
+
+def _of(values: dict[str, dict[int, float]], row: str) -> dict[int, float]:
+    """The row of that label, else the only one of that method; nothing where there are several or none."""
+    of_method = [label for label in values if label.partition(" ")[0] == row]
+    return values.get(row) or (values[of_method[0]] if len(of_method) == 1 else {})
+
+
+def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[int, dict[str, float]]:
+    """By seed the values of all rows, for the seeds that all of them have."""
+    if len(values) < len(rows):
+        return {}
+    seeds = set.intersection(*(set(known) for known in values.values()))
+    return {seed: {row: values[row][seed] for row in rows} for seed in sorted(seeds)}
+
+
+def _names(groups: Sequence[list[Run]]) -> list[str]:
+    short = [f"{run.data}, {run.partition} {run.spread}".strip() + f", {_models(run)}" for run, *_ in groups]
+    return told_apart(short, [group[0].shared for group in groups], "; ")
+
+
+def _models(run: Run) -> str:
+    return "+".join(dict.fromkeys(run.models["clients"]))
+
+
+def rank_sheets(field: Field, measure: Measure) -> list[Sheet]:
+    """Average ranks with the tests; ranks in every setting; paired differences of every two rows."""
+    return [_averages(field, measure), _by_setting(field), _differences(field)]
+
+
+def _averages(field: Field, measure: Measure) -> Sheet:
+    ranking, each = field.ranking, [ranks_in(block) for block in field.blocks]
+    first = {row: sum(ranks[row] == 1 for ranks in each) for row in ranking.ranks}
+    records = [{"row": row, "average_rank": value, "best_in": first[row]} for row, value in ranking.ranks.items()]
+    rows = [[row, f"{value:.2f}", str(first[row])] for row, value in ranking.ranks.items()]
+    notes = [
+        f"{measure.note}, {measure.header}; rank 1 is best.",
+        f"Over settings and seeds: {_tested(ranking)}",
+        *_over_settings(field),
+        *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
+    ]
+    return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)
+
+
+def _over_settings(field: Field) -> list[str]:
+    if len(field.places) < FEWEST_BLOCKS:
+        return []
+    return [f"Over settings, seeds averaged first: {_tested(ranked([place.means for place in field.places]))}"]
+
+
+def _tested(ranking: Ranking) -> str:
+    alike = "; ".join(", ".join(names) for names in ranking.alike) or "none"
+    return (
+        f"{ranking.blocks} blocks, Friedman's chi-square {ranking.statistic:.2f} (p = {ranking.p:.2g}), Kendall's W "
+        f"{ranking.agreement:.2f}; critical difference {ranking.critical:.2f} (Nemenyi, 95%). Not told apart: {alike}."
+    )
+
+
+def _by_setting(field: Field) -> Sheet:
+    """A row for every setting: the mean ranks over its seeds, and how alike their order is to that of all blocks."""
+    overall = field.ranking.ranks
+    cells, records = [], []
+    for place in field.places:
+        ranks, seeds = _mean_ranks(place), len(place.seeds)
+        tau = same_order(overall, ranks)
+        cells.append([place.name, str(seeds), *(f"{ranks[row]:.1f}" for row in overall), f"{tau:+.2f}"])
+        records.append({"row": place.name, "seeds": seeds, **ranks, "tau": tau})
+    note = "Mean ranks over the seeds; tau: Kendall's tau-b with the average ranks above, 1 for the same order."
+    return Sheet("Ranks by setting", ["", "seeds", *overall, "tau"], cells, [note], records)
+
+
+def _mean_ranks(place: Place) -> dict[str, float]:
+    each = [ranks_in(block) for block in place.seeds.values()]
+    return {row: statistics.fmean(ranks[row] for ranks in each) for row in each[0]}
+
+
+def _differences(field: Field) -> Sheet:
+    """Row minus column over all blocks, above the diagonal."""
+    ordered = list(field.ranking.ranks)
+    columns = {row: {n: block[row] for n, block in enumerate(field.blocks)} for row in ordered}
+    pairs = len(ordered) * (len(ordered) - 1) // 2
+    cells, records = [], []
+    for n, first in enumerate(ordered[:-1]):
+        gaps = [paired(columns[first], columns[second], comparisons=pairs) for second in ordered[n + 1 :]]
+        told = [f"{percent(gap, signed=True)} {interval(gap, signed=True)}".strip() for gap in gaps if gap]
+        cells.append([first, *[""] * n, *told])
+        records += [
+            {"row": first, "minus": second, "mean": gap.mean, "ci95_half_width": gap.half_width}
+            for second, gap in zip(ordered[n + 1 :], gaps, strict=True)
+            if gap
+        ]
+    note = (
+        f"Points, mean ± standard deviation over blocks. The {pairs} intervals hold together at 95% (Bonferroni) on "
+        "these settings; blocks of one setting are alike, so for others they are too narrow."
+    )
+    return Sheet("Row minus column, paired", ["", *ordered[1:]], cells, [note], records)

@@ -1,0 +1,19 @@
+from oneshot_fl.reporting.tables.rank_picture import critical_differences, draw_ranks
+from oneshot_fl.reporting.tables.ranking import ranked
+
+BLOCKS = [{name: 0.9 - 0.1 * order.index(name) for name in "abc"} for order in ("abc", "abc", "acb", "bac")]
+
+
+def test_names_with_their_ranks_and_a_bar_over_what_is_not_told_apart():
+    (axes,) = critical_differences(ranked(BLOCKS * 4)).axes
+    texts = [text.get_text().strip() for text in axes.texts]
+    assert texts[:3] == ["a (1.25)", "b (2.00)", "c (2.75)"]
+    assert texts[3] == "critical difference 0.83, 16 blocks"
+    bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() == 4]
+    assert [[round(float(end), 2) for end in bar] for bar in bars] == [[1.21, 2.04], [1.96, 2.79]]
+
+
+def test_it_is_written(tmp_path):
+    path = draw_ranks(ranked(BLOCKS), tmp_path / "new")
+    assert path.name == "ranks.png"
+    assert path.stat().st_size > 1000

@@ -1,0 +1,88 @@
+import pytest
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.measures import measure_of
+from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
+
+LAST = measure_of("accuracy", which="last")
+REACHED = {
+    0.1: {"fedavg": (0.3, 0.4), "dense": (0.5, 0.3), "fedhydra": (0.7, 0.5)},
+    0.5: {"fedavg": (0.8, 0.8), "dense": (0.7, 0.7), "fedhydra": (0.9, 0.6)},
+}
+"""By alpha and method, of seeds 0 and 1: the ranks are 3 2 1, 2 3 1, 2 3 1 and 1 2 3."""
+
+
+@pytest.fixture
+def runs(make_run):
+    return [
+        make_run(value, method=method, seed=seed, settings={"partition": {"alpha": alpha}})
+        for alpha, rows in REACHED.items()
+        for method, values in rows.items()
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_a_block_is_a_seed_of_a_setting(runs):
+    field = field_of(runs, LAST)
+    assert [(place.name, sorted(place.seeds)) for place in field.places] == [
+        ("mnist, dirichlet 0.1, cnn2", [0, 1]),
+        ("mnist, dirichlet 0.5, cnn2", [0, 1]),
+    ]
+    assert field.ranking.ranks == {"fedhydra": 1.5, "fedavg": 2.0, "dense": 2.5}
+
+
+def test_the_tables_tell_ranks_tests_and_differences(runs):
+    averages, by_setting, differences = rank_sheets(field_of(runs, LAST), LAST)
+    assert averages.rows == [["fedhydra", "1.50", "3"], ["fedavg", "2.00", "1"], ["dense", "2.50", "0"]]
+    # 12 / (4 * 3 * 4) * (36 + 64 + 100) - 3 * 4 * 4
+    assert "4 blocks, Friedman's chi-square 2.00 (p = 0.37), Kendall's W 0.25" in averages.notes[1]
+    # Seeds averaged first, FedHydra, FedAvg, DENSE have 60, 35, 40 and 75, 80, 70: 12 / 24 * (9 + 16 + 25) - 24
+    assert "2 blocks, Friedman's chi-square 1.00 (p = 0.61), Kendall's W 0.25" in averages.notes[2]
+    assert [row[1:] for row in by_setting.rows] == [
+        ["2", "1.0", "2.5", "2.5", "+0.82"],
+        ["2", "2.0", "1.5", "2.5", "+0.33"],
+    ]
+    assert [record["mean"] for record in differences.records] == pytest.approx([0.1, 0.125, 0.025])
+    assert differences.rows[1][:2] == ["fedavg", ""]
+
+
+def test_seeds_and_settings_without_all_rows_are_left_out(runs, make_run):
+    alone = make_run(0.9, method="dense", seed=2, settings={"partition": {"alpha": 0.1}})
+    elsewhere = make_run(0.9, method="dense", data="svhn")
+    field = field_of([*runs, alone, elsewhere], LAST)
+    assert (len(field.blocks), field.left_out) == (4, 1)
+    assert "Left out, as a row is missing: 1 settings." in rank_sheets(field, LAST)[0].notes
+
+
+def test_rows_are_chosen_by_method_or_label(runs, make_run):
+    settings = {"partition": {"alpha": 0.1}, "method": {"source": {"reset": False}}}
+    kept = [make_run(0.9, method="dense", seed=s, settings=settings, changed={"source.reset": False}) for s in (0, 1)]
+    label = "dense (source.reset=False)"
+    assert field_of([*runs, *kept], LAST, ["fedavg", label, "fedhydra"]).ranking.ranks[label] == 1
+    assert field_of(runs, LAST, ["dense", "fedhydra", "fedavg", "dense"]).rows == ["dense", "fedhydra", "fedavg"]
+
+
+def test_without_choice_the_rows_are_those_that_rank_most_runs(runs, make_run):
+    begun = make_run(0.9, method="fedavg", data="svhn")
+    only_here = make_run(0.9, method="ot", settings={"partition": {"alpha": 0.5}})
+    assert field_of([*runs, begun], LAST).rows == ["fedavg", "dense", "fedhydra"]
+    assert field_of([*runs, only_here], LAST).rows == ["fedavg", "dense", "fedhydra"]
+
+
+def test_what_is_better_low_is_ranked_so(runs):
+    errors = [run for run in runs if run.summary]
+    for run in errors:
+        run.summary["server"]["ece"] = run.summary["server"]["accuracy_last"]
+    assert list(field_of(errors, measure_of("ece", which="last")).ranking.ranks) == ["dense", "fedavg", "fedhydra"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"),
+    [
+        (["fedavg", "dense"], "--ranks: 2 rows to rank; name 3 or more by --row"),
+        (["fedavg", "dense", "ot"], "--ranks: no two seeds or settings have all of fedavg, dense, ot; name fewer by"),
+    ],
+)
+def test_too_little_to_rank_is_one_line(runs, wanted, line):
+    with pytest.raises(OneshotError, match=line):
+        field_of(runs, LAST, wanted)
