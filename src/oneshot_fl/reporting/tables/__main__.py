@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _print(options)
     except OneshotError as error:
-        print(f"oneshot_fl: {error}", file=sys.stderr)
+        say(str(error))
         sys.exit(2)
 
 
@@ -76,7 +77,7 @@ def _print(options: argparse.Namespace) -> None:
     sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
     print(FORMATS[options.format](sheets))
     if missing := sum(run.status != "done" for run in runs):
-        print(f"oneshot_fl: {missing} of {len(runs)} runs without a result; --failed lists them", file=sys.stderr)
+        say(f"{missing} of {len(runs)} runs without a result; --failed lists them")
     if options.figures:
         for path in draw(runs, options.figures):
             print(path, file=sys.stderr)
