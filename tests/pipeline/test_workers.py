@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -46,14 +47,20 @@ def test_two_workers_make_the_same_bit_by_bit(tmp_path, capsys):
         assert all(torch.equal(tensor, found[2][path][name]) for name, tensor in tensors.items()), path
 
 
-def _by_process(_: Path) -> Artifact:
-    time.sleep(1)  # as long as a task needs to begin
+def _by_process(present: Path, processes: int, _: Path) -> Artifact:
+    """Who made it; nobody goes on before so many processes have begun."""
+    (present / str(os.getpid())).touch()
+    deadline = time.monotonic() + 120
+    while len(list(present.iterdir())) < processes and time.monotonic() < deadline:
+        time.sleep(0.1)
     return Artifact({"process": torch.tensor(os.getpid())}, {})
 
 
-def _job(folder: Path) -> list[int]:
-    context = Context(Store(folder), CPU, Progress(Console(quiet=True)), RunLog([]), workers=3)
-    wanted = [Wanted("clients", {"k": k}, _by_process) for k in range(12)]
+def _job(folder: Path, processes: int) -> list[int]:
+    context = Context(Store(folder / "store"), CPU, Progress(Console(quiet=True)), RunLog([]), workers=3)
+    (folder / "present").mkdir()
+    make = partial(_by_process, folder / "present", processes)
+    wanted = [Wanted("clients", {"k": k}, make) for k in range(12)]
     made = make_all(wanted, [1] * 12, context=context, task=context.progress.task("x", 12, "things"))
     return [int(artifact.tensors["process"]) for artifact in made]
 
@@ -66,7 +73,7 @@ def test_tasks_of_ray_help_a_job_where_there_is_room(tmp_path, cores, processes)
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
     try:
         job = ray.remote(num_cpus=cores)(_job)
-        assert len(set(ray.get(job.remote(tmp_path)))) == processes
+        assert len(set(ray.get(job.remote(tmp_path, processes)))) == processes
     finally:
         ray.shutdown()
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
