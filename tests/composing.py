@@ -77,8 +77,8 @@ def _read_once() -> None:
     def load(source: FileConfigSource, config_path: str) -> ConfigResult:
         file = Path(source.path, source._normalize_file_name(config_path))
         key = (file, file.stat().st_mtime_ns) if file.is_file() else None
-        if key not in known or key is None:
-            known[key] = read(source, config_path)
+        if key not in known:
+            known[key] = read(source, config_path)  # raises where there is no file
         return deepcopy(known[key])
 
     FileConfigSource.load_config = load

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from oneshot_fl.__main__ import main
 from tests.composing import TINY
 from tests.figures import blank
@@ -32,7 +34,9 @@ def call(
     process = FORKED.Process(target=_program, args=(words, cwd, variables or environment(cwd / "store"), printed))
     process.start()
     process.join(timeout=240)
-    assert process.exitcode is not None, "it does not end"
+    if process.exitcode is None:
+        process.kill()
+        pytest.fail("it does not end")
     texts = [path.read_text() for path in printed]
     for path in printed:
         path.unlink()
@@ -45,10 +49,11 @@ def _program(words: list[str], cwd: Path, variables: Mapping[str, str], printed:
 
     torch.set_num_threads(1)
     Figure.savefig = blank
+    os.environ.clear()
     os.environ.update(variables)
     os.chdir(cwd)
     for number, path in enumerate(printed, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["oneshot_fl", *words]
-    sys.path[:0] = variables.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = ["", *filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
     main()

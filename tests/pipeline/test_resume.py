@@ -91,9 +91,18 @@ def test_stopped_after_every_artifact(tiny, tmp_path, request):
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 @pytest.mark.parametrize(
     ("pattern", "damage"),
-    [("rounds.pt", lambda path: path.write_bytes(path.read_bytes()[:-1])), ("batch-000001.pt", Path.unlink)],
+    [
+        ("rounds.pt", _cut_short),
+        ("batch-000001.pt", Path.unlink),
+        pytest.param("rounds.pt", Path.unlink, marks=pytest.mark.slow),
+        pytest.param("batch-000001.pt", _cut_short, marks=pytest.mark.slow),
+    ],
 )
 def test_a_damaged_checkpoint_is_no_checkpoint(tiny, tmp_path, request, pattern, damage):
     overrides = ("method=dense", f"store={tmp_path / 'store'}")

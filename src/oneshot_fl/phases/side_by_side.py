@@ -35,14 +35,13 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
     """
     store, note = context.store, context.progress.note
     missing = [k for k, one in enumerate(wanted) if not store.has(one)] if context.workers > 1 else []
-    workers = min(context.workers, len(missing))
     done = _Counted(task, steps)
     with ExitStack() as helpers:
-        if workers > 1 and on_ray():
+        if len(missing) > 1 and on_ray():
             done.for_this_job.update(missing)
-            helpers.enter_context(helped([wanted[k] for k in missing], store, workers - 1))
-        elif workers > 1:
-            for k in _by_workers(wanted, missing, workers, store):
+            helpers.enter_context(helped([wanted[k] for k in missing], store, min(context.workers, len(missing)) - 1))
+        elif len(missing) > 1:
+            for k in _by_workers(wanted, missing, context):
                 done.for_this_job.add(k)
                 done.reach(k)
         found = store.get_or_make_all(wanted, waiting=note, done=done)
@@ -70,15 +69,16 @@ class _Counted:
         self.task.reach(sum(self.steps[each] for each in self.reached))
 
 
-def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], workers: int, store: Store) -> list[int]:
+def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], context: Context) -> list[int]:
     """Let workers make what the store lacks; the numbers of what they made."""
+    workers = min(context.workers, len(missing))
     threads = max(1, torch.get_num_threads() // workers)
-    jobs = (delayed(_make)(store, wanted[k], threads) for k in missing)
+    jobs = (delayed(_make)(context.store, wanted[k], threads) for k in missing)
     try:
         made = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="n_jobs")(jobs)
     except TerminatedWorkerError as error:
         raise OneshotError(
-            f"workers={workers}: one of them died, perhaps for want of memory; the same command resumes, "
+            f"workers={context.workers}: one of them died, perhaps for want of memory; the same command resumes, "
             "workers=1 needs the least memory"
         ) from error
     return [k for k, by_worker in zip(missing, made, strict=True) if by_worker]

@@ -9,10 +9,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from oneshot_fl.artifacts import Artifact
 from oneshot_fl.phases.ray_helpers import on_ray
 from oneshot_fl.phases.side_by_side import make_all
-from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Progress
 
 
@@ -58,17 +56,8 @@ def cluster(monkeypatch):
 
 
 @pytest.fixture
-def made():
-    return []
-
-
-@pytest.fixture
-def wanted(made):
-    def make(k):
-        made.append(k)
-        return Artifact({"k": torch.tensor(k)}, {})
-
-    return [Wanted("clients", {"k": k}, lambda _, k=k: make(k)) for k in range(6)]
+def wanted(wanting):
+    return wanting(6)
 
 
 def _all(wanted, context):

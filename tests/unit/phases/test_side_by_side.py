@@ -4,10 +4,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from oneshot_fl.artifacts import Artifact
 from oneshot_fl.phases import side_by_side
 from oneshot_fl.phases.side_by_side import make_all
-from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Progress
 
 
@@ -23,17 +21,8 @@ class _HereInstead:
 
 
 @pytest.fixture
-def made():
-    return []
-
-
-@pytest.fixture
-def wanted(made):
-    def make(k):
-        made.append(k)
-        return Artifact({"k": torch.tensor(k)}, {})
-
-    return [Wanted("clients", {"k": k}, lambda _, k=k: make(k)) for k in range(3)]
+def wanted(wanting):
+    return wanting(3)
 
 
 @pytest.fixture

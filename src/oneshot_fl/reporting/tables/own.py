@@ -190,11 +190,10 @@ def describe(run: Run) -> str:
     hidden = ("name", "min_samples", "retries", "_target_", "_partial_")
     partition = {key: value for key, value in run.setting("partition", {}).items() if key not in hidden}
     values = ", ".join(f"{key}={value}" for key, value in partition.items())
-    models = "+".join(dict.fromkeys(run.models["clients"]))
     server = "" if {run.models["server"]} == set(run.models["clients"]) else f", server {run.models['server']}"
     taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
     return (
-        f"{run.data}, {run.partition}({values}){taken}, {models}{server}, budget {run.budget} "
+        f"{run.data}, {run.partition}({values}){taken}, {run.architectures}{server}, budget {run.budget} "
         f"({run.setting('clients.epochs')} local epochs, {run.setting('distill.rounds')} rounds of "
         f"{run.setting('distill.generator_steps')} generator steps)"
     )

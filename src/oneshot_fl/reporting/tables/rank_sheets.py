@@ -7,6 +7,7 @@ of one setting a task, so they are not independent: the test over settings, seed
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.estimates import paired
@@ -45,7 +46,7 @@ class Field:
         """One for every setting and seed."""
         return [block for place in self.places for block in place.seeds.values()]
 
-    @property
+    @cached_property
     def ranking(self) -> Ranking:
         """Over settings and seeds."""
         return ranked(self.blocks)
@@ -104,12 +105,8 @@ def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[in
 
 
 def _names(groups: Sequence[list[Run]]) -> list[str]:
-    short = [f"{run.data}, {run.partition} {run.spread}".strip() + f", {_models(run)}" for run, *_ in groups]
+    short = [f"{run.data}, {run.partition} {run.spread}".strip() + f", {run.architectures}" for run, *_ in groups]
     return told_apart(short, [group[0].shared for group in groups], "; ")
-
-
-def _models(run: Run) -> str:
-    return "+".join(dict.fromkeys(run.models["clients"]))
 
 
 def rank_sheets(field: Field, measure: Measure) -> list[Sheet]:

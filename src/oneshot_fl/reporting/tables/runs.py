@@ -56,6 +56,11 @@ class Run:
         return flat(self.settings)
 
     @property
+    def architectures(self) -> str:
+        """The clients', each once, in their order."""
+        return "+".join(dict.fromkeys(self.models["clients"]))
+
+    @property
     def partition(self) -> str:
         """The partition's name."""
         return str(self.setting("partition.name"))

@@ -121,8 +121,7 @@ def other_models(cell: Published, run: Run) -> dict[str, tuple[str, str]]:
     if cell.method.startswith("client_m"):
         found = {"clients": (clients[client_of(cell)], cell.client_model)}
     else:
-        names = "+".join(dict.fromkeys(clients))
-        found = {"clients": (names, cell.client_model), "server": (server, cell.server_model)}
+        found = {"clients": (run.architectures, cell.client_model), "server": (server, cell.server_model)}
     return {who: pair for who, pair in found.items() if pair[1] and pair[0] != pair[1]}
 
 
