@@ -99,8 +99,10 @@ def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
 
 
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
-    pairs = zip(client_nodes(cfg), kinds(cfg), strict=True)
-    return tuple(_client(cfg, node, kind) for node, kind in pairs)
+    pairs = list(zip(client_nodes(cfg), kinds(cfg), strict=True))
+    different = {(node.name, kind): (node, kind) for node, kind in pairs}
+    plans = {name: _client(cfg, node, kind) for name, (node, kind) in different.items()}
+    return tuple(plans[node.name, kind] for node, kind in pairs)
 
 
 def _poisoned(plans: tuple[ClientPlan, ...], attack: Recipe[Any] | None) -> tuple[ClientPlan, ...]:

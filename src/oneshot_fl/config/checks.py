@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
-from oneshot_fl.config.compose import build, choices, did_you_mean, plain, recipe
+from oneshot_fl.config.compose import build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
-from oneshot_fl.config.rules import check_group, has_no_value
+from oneshot_fl.config.rules import check_group, has_no_value, target_of
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
@@ -192,7 +192,7 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
             f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
         )
-    asks = cfg.method.get("ensemble") is not None or "same_architecture" in recipe(cfg.method.init).needs
+    asks = cfg.method.get("ensemble") is not None or "same_architecture" in _needs("method.init", cfg.method.init)
     if asks and "classifier" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
@@ -209,7 +209,12 @@ def source_needs(cfg: DictConfig) -> frozenset[str]:
     """What the method's sources of images need; nothing where there is none."""
     node = cfg.method.source
     nodes = [] if node is None else [node] if "_target_" in node else list(node.values())
-    return frozenset().union(*(recipe(each).needs for each in nodes))
+    return frozenset().union(*(_needs("method.source", each) for each in nodes))
+
+
+def _needs(key: str, node: DictConfig) -> frozenset[str]:
+    """What a part declares that it needs, without making it."""
+    return getattr(target_of(key, plain(node)), "needs", frozenset())
 
 
 def _latents(cfg: DictConfig) -> list[int]:
@@ -218,7 +223,8 @@ def _latents(cfg: DictConfig) -> list[int]:
 
 
 def _check_architectures(cfg: DictConfig) -> None:
-    needs, servers, classifiers = recipe(cfg.method.init).needs, server_models(cfg), nodes_of(cfg, "classifier")
+    needs = _needs("method.init", cfg.method.init)
+    servers, classifiers = server_models(cfg), nodes_of(cfg, "classifier")
     clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
     if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
