@@ -7,17 +7,16 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.compose import config_dir
 from tests.foreign import foreign_methods
+from tests.quick_hydra import quicken
 
 TINY = (
     "clients.epochs=2",
@@ -70,21 +69,7 @@ def composed(*overrides: str) -> DictConfig:
         return compose_config(*overrides)
 
 
-def _read_once() -> None:
-    """Let Hydra parse a file once and copy it afterwards, which takes a third of what composing does."""
-    read, known = FileConfigSource.load_config, {}
-
-    def load(source: FileConfigSource, config_path: str) -> ConfigResult:
-        file = Path(source.path, source._normalize_file_name(config_path))
-        key = (file, file.stat().st_mtime_ns) if file.is_file() else None
-        if key not in known:
-            known[key] = read(source, config_path)  # raises where there is no file
-        return deepcopy(known[key])
-
-    FileConfigSource.load_config = load
-
-
-_read_once()
+quicken()
 
 
 def compose_config(*overrides: str) -> DictConfig:

@@ -4,12 +4,13 @@ What loads torch is imported where it is used: the process that hands the tests 
 """
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.figures import blank
+from tests.figures import blank, unmade
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +88,18 @@ def fixed_logits() -> Any:
 
 @pytest.fixture(autouse=True)
 def blank_figures(request, monkeypatch) -> None:
-    """Runs write their figures as blank pictures: painting takes as long as a tiny run, and has tests of its own."""
-    if {"contract", "docs", "pipeline"} & set(request.path.parts):
+    """Runs write blank pictures: drawing takes as long as a tiny run, and has its own tests; `draws` lays them out."""
+    if not {"contract", "docs", "pipeline"} & set(request.path.parts):
+        return
+    if request.node.get_closest_marker("draws"):
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
+    else:
+        monkeypatch.setattr("oneshot_fl.reporting.plots._drawn", unmade)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_extensions() -> None:
+    """Every Trainer asks all installed packages for extensions of Lightning; they stay the same."""
+    from lightning.fabric.utilities import registry
+
+    registry.entry_points = cache(registry.entry_points)

@@ -1,6 +1,6 @@
 """Every YAML composes and instantiates; budgets and contract keys are what the design promises."""
 
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -44,8 +44,11 @@ EXTRAS = {
 }
 
 SIDE_BY_SIDE = (
-    *("method/ensemble", "attack", "cvae", "partition", "method/init", "budget", "logger", "method/pool", "trainer"),
-    *("evaluate", "gate", "clients/optimizer", "distill", "generator", "recite", "stratify"),
+    (
+        *("method/ensemble", "attack", "cvae", "partition", "method/init", "budget", "logger", "method/pool"),
+        *("trainer", "evaluate", "gate", "clients/optimizer", "distill", "generator", "recite", "stratify"),
+    ),
+    ("method", "data"),
 )
 """Groups whose choices do not depend on each other."""
 
@@ -84,9 +87,13 @@ def test_what_hydra_does_not_compose_tests_do_not_either(wrong):
 
 def _together() -> list[list[str]]:
     """Every choice once: those that may be made side by side in one row, which is composed once, the others alone."""
-    alone = [_line(group, name) for group, name in GROUPS if group not in SIDE_BY_SIDE]
-    columns = [[_line(group, name) for group, name in GROUPS if group == each] for each in SIDE_BY_SIDE]
-    return [*alone, *([word for line in row for word in line] for row in zip_longest(*columns, fillvalue=[]))]
+    alone = [_line(group, name) for group, name in GROUPS if group not in {*chain(*SIDE_BY_SIDE)}]
+    return [*alone, *(row for groups in SIDE_BY_SIDE for row in _rows(groups))]
+
+
+def _rows(groups: tuple[str, ...]) -> list[list[str]]:
+    columns = [[_line(group, name) for group, name in GROUPS if group == each] for each in groups]
+    return [[*chain(*row)] for row in zip_longest(*columns, fillvalue=[])]
 
 
 def _line(group: str, name: str) -> list[str]:

@@ -16,6 +16,7 @@ from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.prepare import prepare
 from oneshot_fl.pipeline import received
+from oneshot_fl.recipe import described
 from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
@@ -39,6 +40,7 @@ def comparable(summary: dict) -> dict:
     return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     ("method", "partition"), [*((method, "dirichlet") for method in METHODS), ("fedhydra", "classes_per_client")]
 )
@@ -101,16 +103,18 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
 )
 def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, methods):
     of = {method: tiny(f"method={method}", f"clients={clients}", "distill.rounds=0") for method in methods}
-    summaries = [run(cfg, tmp_path / method) for method, cfg in of.items()]
+    plans = [(found.partition, found.clients) for found in map(experiment_of, of.values())]
+    assert all(described(plan) == described(plans[0]) for plan in plans)
+    summaries = [run(of[method], tmp_path / method) for method in methods[:2]]
     for key in ("partition", "clients"):
-        assert all(summary[key] == summaries[0][key] for summary in summaries)
-    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded twice
+        assert summaries[0][key] == summaries[1][key]
+    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded once
 
 
 def test_the_same_seed_gives_the_same_summary_and_weights_bit_for_bit(tiny, tmp_path):
     runs = []
     for name in ("a", "b"):
-        summary = run(tiny(f"store={tmp_path / name / 'store'}"), tmp_path / name)
+        summary = run(tiny("partition.clients=3", f"store={tmp_path / name / 'store'}"), tmp_path / name)
         runs.append((comparable(summary), (tmp_path / name / "server.safetensors").read_bytes()))
     assert runs[0] == runs[1]
 
@@ -212,9 +216,9 @@ def test_a_second_run_computes_nothing_again(tiny, tmp_path, monkeypatch):
 
 
 def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tmp_path):
-    plain, noisy = (run(tiny(f"method={name}"), tmp_path / name) for name in ("fedavg", "feddf"))
+    plain, noisy = (run(tiny(f"method={name}", "proxy.samples=64"), tmp_path / name) for name in ("fedavg", "feddf"))
     assert plain["proxy"] is None
-    assert (noisy["proxy"]["name"], noisy["proxy"]["samples"]) == ("noise", 10000)
+    assert (noisy["proxy"]["name"], noisy["proxy"]["samples"]) == ("noise", 64)
     assert noisy["partition"] == plain["partition"]
     held = [run(tiny(f"method={name}", "proxy=holdout"), tmp_path / f"{name}-held") for name in ("fedavg", "feddf")]
     assert held[0]["partition"] == held[1]["partition"]
@@ -245,7 +249,8 @@ def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tm
 
 def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path):
     own = f"store={tmp_path / 'store'}"
-    summary = run(tiny("method=fedmho_md", "clients=half_cvae", "partition.clients=4", own), tmp_path / "run")
+    chosen = ("method=fedmho_md", "clients=half_cvae", "partition.clients=4", *few_images("fedmho_md"))
+    summary = run(tiny(*chosen, own), tmp_path / "run")
     assert [client["kind"] for client in summary["clients"]] == ["classifier"] * 2 + ["cvae"] * 2
     manifests = [json.loads(path.read_text()) for path in (tmp_path / "store" / "clients").glob("*/manifest.json")]
     decoders = [manifest for manifest in manifests if manifest["inputs"].get("kind") == "cvae"]
@@ -262,7 +267,8 @@ def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path)
 
 
 def test_a_run_without_any_classifier(tiny, tmp_path):
-    summary = run(tiny("method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae"), tmp_path / "run")
+    chosen = ("method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae", *few_images("fedcvae_ens"))
+    summary = run(tiny(*chosen), tmp_path / "run")
     assert {client["accuracy"] for client in summary["clients"]} == {None}
     assert summary["ensemble"] == {"name": "uniform", "accuracy": None, "rows": {}, "balanced": {}}
     assert len(summary["rounds"]) == 3

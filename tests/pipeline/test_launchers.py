@@ -64,7 +64,7 @@ assert "torch" not in sys.modules, "a done job loaded torch"
 
 
 @pytest.mark.parametrize(
-    "launcher", [pytest.param(("local",), marks=pytest.mark.slow), ("joblib", "hydra.launcher.at_once=1")]
+    "launcher", [("local",), pytest.param(("joblib", "hydra.launcher.at_once=1"), marks=pytest.mark.slow)]
 )
 def test_done_jobs_need_no_torch(tmp_path, launcher):
     words = (*SWEEP, "method=fedavg", "seed=0,1", f"hydra/launcher={launcher[0]}", *launcher[1:], *TINY)

@@ -34,7 +34,7 @@ def test_a_folder_of_ones_own_is_read_too(tmp_path):
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / f"{name}.yaml").write_text(text)
     own = (*TINY, f"store={tmp_path / 'store'}", "method=fedavg", "partition=mine")
-    mixed = ("model=mixed", "model.names=[small,cnn2]", "method=feddf", "server_model=small")
+    mixed = ("model=mixed", "model.names=[small,cnn2]", "method=feddf", "server_model=small", "proxy.samples=64")
     result = oneshot_fl.run(*own, *mixed, folder=tmp_path / "run", config_dir=tmp_path / "conf")
     assert result.summary["partition"]["name"] == "mine"
     assert result.summary["models"]["clients"] == ["small", "cnn2", "small"]
