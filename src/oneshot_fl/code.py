@@ -233,5 +233,12 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        names = metadata.packages_distributions().get(package, [])
+        names = {each.metadata["Name"] for each in metadata.distributions() if _brings(each, package)}
         return " ".join(sorted(f"{name} {metadata.version(name)}" for name in names))
+
+
+def _brings(distribution: metadata.Distribution, package: str) -> bool:
+    """As `metadata.packages_distributions` finds it, which makes an object of every file of everything installed."""
+    declared = (distribution.read_text("top_level.txt") or "").split()
+    files = "\n" + (distribution.read_text("RECORD") or "")
+    return package in declared or (not declared and any(f"\n{package}{end}" in files for end in "/."))

@@ -151,6 +151,14 @@ def test_of_an_installed_package_only_the_version_counts(folder, monkeypatch):
     assert folder.digest("mine") != before
 
 
+def test_who_brings_a_package_is_who_the_library_finds():
+    known = code.metadata.packages_distributions()
+    assert {"PIL", "sklearn", "yaml"} <= known.keys()
+    for package in ("PIL", "sklearn", "yaml", "torch", "typing_extensions"):  # folders, and one file
+        found = [each.metadata["Name"] for each in code.metadata.distributions() if code._brings(each, package)]
+        assert sorted(set(found)) == sorted(set(known[package])), package
+
+
 def test_nothing_of_the_user_runs(folder):
     folder.write(**dict.fromkeys(["pack/__init__", "pack/inner"], "raise SystemExit"), mine="from pack import inner")
     assert folder.digest("mine")
