@@ -24,7 +24,7 @@ def schema():
         ("method=fedhydra", "evaluate=fidelity", "evaluate.fidelity.epochs=1", "evaluate.fidelity.samples=60"),
         ("method=fedmho", "clients=half_cvae", "method.source.samples=60"),
         (
-            *("method=fedavg", "clients=dp", "clients.epochs=1", "model=cnn2_group"),
+            *("method=fedavg", "clients=dp", "clients.epochs=1", "model=cnn2_group", "partition.clients=2"),
             *(
                 "evaluate=privacy",
                 "evaluate.privacy.epochs=1",

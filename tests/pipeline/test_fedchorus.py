@@ -1,6 +1,6 @@
 """FedChorus where its other runs do not go: many classes, large images, several exchanges, decoders beside models."""
 
-from tests.composing import TINY, compose_config, run_config
+from tests.composing import TINY, compose_config, few_images, run_config
 from tests.unit.data.image_files import write_image
 
 CLASSES = 100
@@ -37,7 +37,8 @@ def test_a_hundred_classes_of_64_pixels_in_two_exchanges(tmp_path):
 
 
 def test_decoders_are_one_more_source(tmp_path, shared_store):
-    overrides = (*TINY, f"store={shared_store}", "method=fedchorus", "clients=half_cvae", "distill.rounds=1")
+    chosen = ("method=fedchorus", "clients=half_cvae", "distill.rounds=1", *few_images("fedchorus"))
+    overrides = (*TINY, f"store={shared_store}", *chosen)
     more = ("+method/source@method.source.decoders=decoders", "method.source.decoders.samples=64")
     alone, both = (run_config(compose_config(*overrides, *added), tmp_path / str(len(added))) for added in ((), more))
     assert [client["kind"] for client in both["clients"]].count("cvae") == 3
