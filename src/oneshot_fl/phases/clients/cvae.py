@@ -10,7 +10,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.parts.uploads import DecoderUpload
-from oneshot_fl.phases.clients.classifier import Batch, ClientModule
+from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Sent, Training
 
 

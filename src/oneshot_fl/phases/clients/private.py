@@ -22,7 +22,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.phases.clients.classifier import Batch, ClientModule
+from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Training
 
 

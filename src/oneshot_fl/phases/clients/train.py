@@ -21,7 +21,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.cost import Passes, multiply_accumulates
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
-from oneshot_fl.phases.clients.classifier import Batch, ClientModule
+from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.samples import OwnSamples, own_samples
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
