@@ -1,7 +1,6 @@
 """What an aggregation tells: `summary.json`, `report.json`, and the same report as a page."""
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from oneshot_fl.aggregation.contribution import Contributions
@@ -10,11 +9,14 @@ from oneshot_fl.experiment import Serving
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.cost import ledger_of_server
+from oneshot_fl.reporting.page.markup import element, table
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.versions import versions
 
 SCHEMA = 1
 STYLE = "body{font:16px sans-serif;margin:2em auto;max-width:60em}td,th{text-align:left;padding:.2em 1em .2em 0}"
+HEAD = f"<head><meta charset='utf-8'><title>Aggregation</title><style>{STYLE}</style></head>"
+HEADER = ("upload", "model", "samples", "says most often", "answers that change without it")
 
 
 def report_of(
@@ -95,37 +97,27 @@ def summary_of(
 
 def as_html(report: dict[str, Any]) -> str:
     """The report as one page that needs nothing else; whatever uploads say is escaped."""
-    accepted = _table(
-        ("upload", "model", "samples", "says most often", "answers that change without it"),
-        (
-            (
-                one["name"],
-                one["model"],
-                _or_dash(one["samples"]),
-                f"{one['says_most_often']} ({one['how_often']:.0%})" if "how_often" in one else "–",
-                f"{one['changes_without_it']:.1%}" if "changes_without_it" in one else "–",
-            )
-            for one in report["accepted"]
-        ),
+    accepted = table(HEADER, map(_row, report["accepted"]))
+    turned_away = table(("upload", "why"), ((one["name"], one["reason"]) for one in report["quarantined"]))
+    used = f"{len(report['accepted'])} uploads used, {len(report['quarantined'])} in quarantine"
+    body = element(
+        "body",
+        element("h1", used),
+        *(element("h2", "Used"), accepted, element("p", f"Asked on {report['images_asked']} synthetic images.")),
+        *(element("h2", "Quarantine"), turned_away),
+        element("h2", "Classes that nobody speaks for"),
+        element("p", ", ".join(report["classes_of_nobody"]) or "none"),
+        *(element("p", note) for note in report["notes"]),
     )
-    turned_away = _table(("upload", "why"), ((one["name"], one["reason"]) for one in report["quarantined"]))
-    nobody = ", ".join(report["classes_of_nobody"]) or "none"
-    parts = [
-        f"<h1>{len(report['accepted'])} uploads used, {len(report['quarantined'])} in quarantine</h1>",
-        f"<h2>Used</h2>{accepted}<p>Asked on {report['images_asked']} synthetic images.</p>",
-        f"<h2>Quarantine</h2>{turned_away}",
-        f"<h2>Classes that nobody speaks for</h2><p>{html.escape(nobody)}</p>",
-        *(f"<p>{html.escape(note)}</p>" for note in report["notes"]),
-    ]
-    head = f"<meta charset='utf-8'><title>Aggregation</title><style>{STYLE}</style>"
-    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+    return f"<!doctype html><html>{HEAD}{body}</html>\n"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    cells = [[html.escape(str(cell)) for cell in row] for row in rows]
-    body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
-    return f"<table><tr><th>{'</th><th>'.join(heads)}</th></tr>{body}</table>"
-
-
-def _or_dash(value: Any) -> str:
-    return "–" if value is None else str(value)
+def _row(one: dict[str, Any]) -> tuple[Any, ...]:
+    """An upload that was used, in the columns of `HEADER`."""
+    return (
+        one["name"],
+        one["model"],
+        "–" if one["samples"] is None else one["samples"],
+        f"{one['says_most_often']} ({one['how_often']:.0%})" if "how_often" in one else "–",
+        f"{one['changes_without_it']:.1%}" if "changes_without_it" in one else "–",
+    )
