@@ -15,7 +15,7 @@ from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
-from oneshot_fl.parts.attacks import Backdoor
+from oneshot_fl.parts.attacks import plants_a_trigger
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
@@ -291,7 +291,7 @@ def _privacy(experiment: Experiment, given: RunData, result: RunResult, context:
 
 def _backdoor(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> float | None:
     """How often the server falls for the hostile clients' trigger, where they trained one in."""
-    if experiment.attack is None or experiment.attack.target is not Backdoor:
+    if experiment.attack is None or not plants_a_trigger(experiment.attack):
         return None
     size = experiment.evaluation.batch_size
     return backdoor_success(experiment.attack(), data, server.model, batch_size=size, context=context)

@@ -154,6 +154,21 @@ def poisons(attack: Recipe[Any]) -> bool:
     return bool(getattr(attack.target, "poisons", False))
 
 
+class Trigger(Protocol):
+    """An attack on training that teaches the clients a sign, whatever else an image shows."""
+
+    target: int
+    """The label that the sign is to mean."""
+
+    def triggered(self, images: Tensor) -> Tensor:
+        """Images uint8 `[n, C, H, W]` with the sign."""
+
+
+def plants_a_trigger(attack: Recipe[Any]) -> bool:
+    """Whether an attack is a `Trigger`."""
+    return hasattr(attack.target, "triggered")
+
+
 @dataclass(frozen=True)
 class LabelFlip:
     """Hostile clients train on the labels c - 1 - y."""

@@ -15,8 +15,10 @@ from oneshot_fl.parts.attacks import (
     NegativeVariance,
     Noisy,
     Scaled,
+    plants_a_trigger,
+    poisons,
 )
-from tests.parts import SMALL, uploads_of
+from tests.parts import SMALL, recipe_of, uploads_of
 
 
 @pytest.fixture
@@ -80,3 +82,16 @@ def test_a_backdoor_marks_a_share_of_the_images_and_gives_them_its_label():
     assert (x[marked][..., -2:, -2:] == 255).all()
     assert int(x[marked].sum()) == 4 * 4 * 255
     assert int(x[~marked].sum()) == 0
+
+
+class Striped(LabelFlip):
+    """Somebody else's: the first row of every image is white."""
+
+    def triggered(self, images):
+        return torch.cat([torch.full_like(images[..., :1, :], 255), images[..., 1:, :]], dim=-2)
+
+
+@pytest.mark.parametrize(("attack", "plants"), [(Backdoor, True), (Striped, True), (LabelFlip, False)])
+def test_whatever_marks_images_plants_a_trigger(attack, plants):
+    assert plants_a_trigger(recipe_of(attack)) is plants
+    assert poisons(recipe_of(attack))
