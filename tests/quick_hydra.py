@@ -1,4 +1,4 @@
-"""Hydra as it is, without the work that it repeats in every composition; half of a composition's time."""
+"""Hydra as it is, without the work that it repeats in every composition; a quarter of a composition's time."""
 
 from copy import deepcopy
 from pathlib import Path

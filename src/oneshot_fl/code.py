@@ -239,6 +239,7 @@ def _version(package: str) -> str:
 
 def _brings(distribution: metadata.Distribution, package: str) -> bool:
     """As `metadata.packages_distributions` finds it, which makes an object of every file of everything installed."""
-    declared = (distribution.read_text("top_level.txt") or "").split()
+    if declared := (distribution.read_text("top_level.txt") or "").split():
+        return package in declared
     files = "\n" + (distribution.read_text("RECORD") or "")
-    return package in declared or (not declared and any(f"\n{package}{end}" in files for end in "/."))
+    return any(f"\n{package}{end}" in files for end in "/.")

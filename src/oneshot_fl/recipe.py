@@ -22,7 +22,7 @@ class Recipe(Generic[T]):
     @property
     def needs(self) -> frozenset[str]:
         """What the part declares that it needs."""
-        return getattr(self.target, "needs", frozenset())
+        return needs_of(self.target)
 
     @property
     def name(self) -> str:
@@ -32,6 +32,11 @@ class Recipe(Generic[T]):
     def __call__(self, *given: Any, **named: Any) -> T:
         """The part."""
         return self.make(*given, **named)
+
+
+def needs_of(part: Any) -> frozenset[str]:
+    """What a part, or the class or function that makes it, declares that it needs."""
+    return getattr(part, "needs", frozenset())
 
 
 def described(value: Any) -> Any:

@@ -94,21 +94,29 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert {"clients/00/loss", "evaluate/server_last"} <= metrics
 
 
+SHARING = {
+    "default": [method for method in METHODS if not clients_of(method)],
+    "half_cvae": ["fedavg", "fedmho", "fedmho_sd"],
+}
+"""Methods by the clients that all of them can have."""
+
+
 @pytest.mark.parametrize(
-    ("clients", "methods"),
+    ("clients", "runs"),
     [
-        ("default", [method for method in METHODS if not clients_of(method)]),
-        ("half_cvae", ["fedavg", "fedmho", "fedmho_sd"]),
+        *((clients, 2) for clients in SHARING),
+        *(pytest.param(clients, len(methods), marks=pytest.mark.slow) for clients, methods in SHARING.items()),
     ],
 )
-def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, methods):
+def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, runs):
+    methods = SHARING[clients]
     of = {method: tiny(f"method={method}", f"clients={clients}", "distill.rounds=0") for method in methods}
     plans = [(found.partition, found.clients) for found in map(experiment_of, of.values())]
     assert all(described(plan) == described(plans[0]) for plan in plans)
-    summaries = [run(of[method], tmp_path / method) for method in methods[:2]]
+    summaries = [run(of[method], tmp_path / method) for method in methods[:runs]]
     for key in ("partition", "clients"):
-        assert summaries[0][key] == summaries[1][key]
-    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded once
+        assert all(summary[key] == summaries[0][key] for summary in summaries)
+    assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded afterwards
 
 
 def test_the_same_seed_gives_the_same_summary_and_weights_bit_for_bit(tiny, tmp_path):

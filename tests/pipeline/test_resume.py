@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig
 
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.store import Store
@@ -55,18 +56,39 @@ def test_the_glob_sees_the_methods():
     assert len(METHODS) >= 9
 
 
+def _overrides(method: str, store: Path) -> tuple[str, ...]:
+    return (f"method={method}", *clients_of(method), *few_images(method), f"distill.rounds={ROUNDS}", f"store={store}")
+
+
+def _unbroken(cfg: DictConfig, folder: Path, store: Path) -> tuple[dict, bytes]:
+    """What a run leaves that nothing stops; the store forgets its server."""
+    run_config(cfg, folder)
+    shutil.rmtree(store / "distill")
+    return _result(folder)
+
+
+@pytest.mark.slow  # five runs a method
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_after_every_round(tiny, tmp_path, request, clients, method):
+    overrides = _overrides(method, clients)
+    unbroken = _unbroken(tiny(*overrides), tmp_path / "unbroken", clients)
+    request.getfixturevalue("killer")
+    stops = 0
+    while stops < 10:
+        try:
+            run_config(tiny(*overrides), tmp_path / "resumed")
+        except KilledError:
+            stops += 1
+        else:
+            break
+    assert stops == len(unbroken[0]["rounds"]) + 1
+    assert _result(tmp_path / "resumed") == unbroken
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_after_a_round(tiny, tmp_path, request, clients, method):
-    overrides = (
-        f"method={method}",
-        *clients_of(method),
-        *few_images(method),
-        f"distill.rounds={ROUNDS}",
-        f"store={clients}",
-    )
-    run_config(tiny(*overrides), tmp_path / "unbroken")
-    shutil.rmtree(clients / "distill")
-    unbroken = _result(tmp_path / "unbroken")
+    overrides = _overrides(method, clients)
+    unbroken = _unbroken(tiny(*overrides), tmp_path / "unbroken", clients)
     killer = request.getfixturevalue("killer")
     with pytest.raises(KilledError):
         run_config(tiny(*overrides), tmp_path / "resumed")

@@ -36,13 +36,15 @@ def _tensors(store: Path) -> dict[Path, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("method", ["fedchorus", pytest.param("fedhydra", marks=pytest.mark.slow)])
-def test_two_workers_make_the_same_bit_by_bit(tmp_path, method):
+def test_two_workers_make_the_same_bit_by_bit(tmp_path, capsys, method):
     found = {}
     for workers in (1, 2):
         store = tmp_path / f"store-{workers}"
         choices = (f"method={method}", f"workers={workers}", f"store={store}", "logger=none", "partition.clients=3")
         run_config(compose_config(*TINY, *choices), tmp_path / f"run-{workers}")
         found[workers] = _tensors(store)
+    told = capsys.readouterr().out
+    assert told.count("client epochs in") == 2  # by each number of workers
     assert found[1].keys() == found[2].keys()
     assert Counter(path.parts[0] for path in found[1]) == PHASES[method]
     for path, tensors in found[1].items():

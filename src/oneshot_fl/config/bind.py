@@ -101,7 +101,7 @@ def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:
     pairs = list(zip(client_nodes(cfg), kinds(cfg), strict=True))
     different = {(node.name, kind): (node, kind) for node, kind in pairs}
-    plans = {name: _client(cfg, node, kind) for name, (node, kind) in different.items()}
+    plans = {who: _client(cfg, *each) for who, each in different.items()}
     return tuple(plans[node.name, kind] for node, kind in pairs)
 
 

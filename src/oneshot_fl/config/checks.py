@@ -18,6 +18,7 @@ from oneshot_fl.config.rules import check_group, has_no_value, target_of
 from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
+from oneshot_fl.recipe import needs_of
 
 
 def check(cfg: DictConfig) -> None:
@@ -214,7 +215,7 @@ def source_needs(cfg: DictConfig) -> frozenset[str]:
 
 def _needs(key: str, node: DictConfig) -> frozenset[str]:
     """What a part declares that it needs, without making it."""
-    return getattr(target_of(key, plain(node)), "needs", frozenset())
+    return needs_of(target_of(key, plain(node)))
 
 
 def _latents(cfg: DictConfig) -> list[int]:

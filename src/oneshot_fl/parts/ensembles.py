@@ -13,6 +13,7 @@ from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, Votes
+from oneshot_fl.recipe import needs_of
 from oneshot_fl.values import NotNegative
 
 
@@ -138,7 +139,7 @@ def label_free(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
     agrees best with itself. Probabilities are compared, not logits, because stratified aggregation scales the logits of
     each hypothesis differently. An ensemble that does not need `labels` is asked once and keeps its own ranking.
     """
-    if "labels" not in getattr(ensemble, "needs", frozenset()):
+    if "labels" not in needs_of(ensemble):
         return ensemble(votes._replace(y=torch.zeros_like(votes.y))).log_softmax(1)
     scores = [
         ensemble(votes._replace(y=torch.full_like(votes.y, j))).log_softmax(1)[:, j] for j in range(votes.P.shape[2])

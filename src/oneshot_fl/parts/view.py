@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, ClientOutputs, LayerStatistics
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.recipe import needs_of
 
 
 class Votes(NamedTuple):
@@ -64,7 +65,7 @@ class View:
     @cached_property
     def outputs(self) -> ClientOutputs:
         """The clients' answers, with what else the terms need."""
-        return self._bank(self.x, self._needs | (getattr(self._ensemble, "needs", frozenset()) & {"features"}))
+        return self._bank(self.x, self._needs | (needs_of(self._ensemble) & {"features"}))
 
     @cached_property
     def teacher(self) -> Tensor:

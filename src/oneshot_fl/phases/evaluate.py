@@ -26,7 +26,7 @@ from oneshot_fl.phases.class_figures import (
 )
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import trainer_of
-from oneshot_fl.recipe import Recipe
+from oneshot_fl.recipe import Recipe, needs_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class EvaluateModule(LightningModule):
         super().__init__()
         self.temperature = temperature
         self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
-        self.needs = frozenset().union(*(getattr(ensemble, "needs", frozenset()) for ensemble in ensembles.values()))
+        self.needs = frozenset().union(*map(needs_of, ensembles.values()))
         counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
         self.confusions = nn.ModuleDict({name: MulticlassConfusionMatrix(num_classes=classes) for name in counted})
         self._logits: list[Tensor] = []

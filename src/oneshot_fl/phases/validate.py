@@ -16,6 +16,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.ensembles import label_free
 from oneshot_fl.parts.view import EnsembleFunction, ask
+from oneshot_fl.recipe import needs_of
 
 Images = Literal["synthetic", "proxy"]
 
@@ -71,4 +72,4 @@ def validate(
 
 
 def _needs(ensemble: EnsembleFunction) -> frozenset[str]:
-    return getattr(ensemble, "needs", frozenset())
+    return needs_of(ensemble)
