@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.figures import blank, unmade
+from tests.figures import blank
 
 
 @pytest.fixture(scope="session")
@@ -88,13 +88,9 @@ def fixed_logits() -> Any:
 
 @pytest.fixture(autouse=True)
 def blank_figures(request, monkeypatch) -> None:
-    """Runs write blank pictures: drawing takes as long as a tiny run, and has its own tests; `draws` lays them out."""
-    if not {"contract", "docs", "pipeline"} & set(request.path.parts):
-        return
+    """Figures that `draws` asks for are laid out, and written as a pixel: their looks have tests of their own."""
     if request.node.get_closest_marker("draws"):
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
-    else:
-        monkeypatch.setattr("oneshot_fl.reporting.plots._drawn", unmade)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -40,8 +40,8 @@ class Evaluation:
 class Plots:
     """How a run's figures are written."""
 
-    format: Literal["png", "svg", "pdf"]
-    """PNG files there are always, for the report and the loggers; another format stands beside them."""
+    format: Literal["png", "svg", "pdf", "none"]
+    """PNG files are for the report and the loggers; another format stands beside them. `none`: no figures at all."""
 
 
 @dataclass(frozen=True)

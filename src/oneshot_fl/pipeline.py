@@ -67,7 +67,8 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         ledger = ledger_of_run(results, prepare=prepared, evaluate=tested)
         summary = summarise(experiment, results, data=given, **measured, ledger=ledger, run=running.spent())
         write_results(folder, experiment, summary, last)
-        figures = draw(folder, last, context.progress, also=experiment.plots.format)
+        also = experiment.plots.format
+        figures = draw(folder, last, context.progress, also=also) if also != "none" else {}
         _log(context.log, summary, last, figures, folder)
     print_summary(console, summary, [folder / "summary.json", *figures.values()])
     return summary

@@ -56,9 +56,15 @@ def _leaves(node: object, prefix: str) -> list[str]:
     return [leaf for key, value in children for leaf in _leaves({} if key == "of" else value, f"{prefix}{key}.")]
 
 
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """All pages over our own files."""
+    return settings_pages(CONF, {})
+
+
 @pytest.mark.parametrize("group", groups_of(CONF))
-def test_every_key_of_every_choice_is_on_its_groups_page(group):
-    page = settings_pages(CONF, {})[f"settings/{group}.md"]
+def test_every_key_of_every_choice_is_on_its_groups_page(pages, group):
+    page = pages[f"settings/{group}.md"]
     choices = choices_of(CONF, group)
     assert choices
     for choice in choices:

@@ -11,7 +11,6 @@ import pytest
 
 from oneshot_fl.__main__ import main
 from tests.composing import TINY
-from tests.figures import unmade
 
 FORKED = multiprocessing.get_context("forkserver")
 """Processes that begin with libraries loaded, which takes longer than most of what is asked of them."""
@@ -46,10 +45,7 @@ def call(
 def _program(words: list[str], cwd: Path, variables: Mapping[str, str], printed: list[Path]) -> None:
     import torch
 
-    from oneshot_fl.reporting import plots
-
     torch.set_num_threads(1)
-    plots._drawn = unmade
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(cwd)

@@ -45,7 +45,8 @@ def comparable(summary: dict) -> dict:
     ("method", "partition"), [*((method, "dirichlet") for method in METHODS), ("fedhydra", "classes_per_client")]
 )
 def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
-    cfg = tiny(f"method={method}", f"partition={partition}", *clients_of(method), *few_images(method))
+    own = (f"partition={partition}", "plots.format=png")
+    cfg = tiny(f"method={method}", *own, *clients_of(method), *few_images(method))
     loops = cfg.method.source is not None
     summary = run(cfg, tmp_path / "run")
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -119,11 +120,14 @@ def test_a_method_does_not_change_partition_or_clients(tiny, tmp_path, clients, 
     assert len({summary["seconds"]["clients"] for summary in summaries}) == 1  # trained once, loaded afterwards
 
 
+@pytest.mark.draws
 def test_the_same_seed_gives_the_same_summary_and_weights_bit_for_bit(tiny, tmp_path):
     runs = []
-    for name in ("a", "b"):
-        summary = run(tiny("partition.clients=3", f"store={tmp_path / name / 'store'}"), tmp_path / name)
-        runs.append((comparable(summary), (tmp_path / name / "server.safetensors").read_bytes()))
+    for figures in ("png", "none"):
+        own = (f"store={tmp_path / figures / 'store'}", f"plots.format={figures}")
+        summary = run(tiny("partition.clients=3", *own), tmp_path / figures)
+        runs.append((comparable(summary), (tmp_path / figures / "server.safetensors").read_bytes()))
+        assert bool(list((tmp_path / figures).glob("*.png"))) is (figures == "png")
     assert runs[0] == runs[1]
 
 

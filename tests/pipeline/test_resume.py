@@ -29,8 +29,8 @@ class KilledError(Exception):
 
 
 @pytest.fixture
-def killer(monkeypatch):
-    """Stops a run after every round and after every artifact that it makes."""
+def killer():
+    """Stops a run after every round and after every artifact that it makes, until it is undone."""
     save, make = RoundCheckpoint.on_train_epoch_end, Store._make
 
     def save_and_die(self, trainer, module):
@@ -41,9 +41,10 @@ def killer(monkeypatch):
         make(*given, **named)
         raise KilledError
 
-    monkeypatch.setattr(RoundCheckpoint, "on_train_epoch_end", save_and_die)
-    monkeypatch.setattr(Store, "_make", make_and_die)
-    return monkeypatch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoundCheckpoint, "on_train_epoch_end", save_and_die)
+        patch.setattr(Store, "_make", make_and_die)
+        yield patch
 
 
 @pytest.fixture(scope="module")

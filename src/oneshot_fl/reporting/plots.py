@@ -79,7 +79,8 @@ def draw_all(
 def _drawn(make: "Callable[[], Figure]", path: Path, also: str, note: Callable[[str], None]) -> Path | None:
     try:
         figure = make()
-        save(figure, path.with_suffix(f".{also}"))
+        if also != "png":
+            save(figure, path.with_suffix(f".{also}"))
         return save(figure, path)
     except Exception as error:  # a drawing library's, a font's, the disk's: the line says which
         note(f"{path.name} could not be drawn ({type(error).__name__}: {' '.join(str(error).split())})")
