@@ -1,9 +1,9 @@
-"""Honest clients of very skewed data before the gate: how many does it turn away? The answer should be 0.
+"""Honest clients of very skewed data before the gate and in the hearing: how many are turned away? None should be.
 
-    python benchmarks/honest_uploads.py --federations 20
+    python benchmarks/honest_uploads.py --federations 20 --overrides hearing=witnesses
 
 Each federation has ten clients of digits: four with 20 samples of one class, three with 20 samples of two, three drawn
-from Dir(0.05). Seeds begin at 100: the gate's limits were chosen on others.
+from Dir(0.05). Seeds begin at 100: the limits were chosen on others.
 """
 
 import argparse
@@ -15,12 +15,14 @@ from rich.console import Console
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import composed
-from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.experiment import Experiment
 from oneshot_fl.parts.slots import step_for
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.prepare import prepare
+from oneshot_fl.phases.recite import recite
 from oneshot_fl.pipeline import received
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.session import arithmetic
@@ -47,16 +49,26 @@ def main() -> None:
 
 
 def federation(seed: int, overrides: list[str]) -> tuple[Uploads, Uploads]:
-    """Uploads before and after the gate."""
+    """Uploads before and after."""
     experiment = experiment_of(composed("partition.clients=10", "gate=checks", f"seed={seed}", *overrides))
     given = prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
     store = open_store(experiment.store, arithmetic(experiment.trainer))
     context = Context(store, experiment.trainer, Progress(Console(quiet=True)), RunLog([]))
     rng = torch_generator(seed, "honest")
     indices = [samples(given.data, kind, rng) for kind in KINDS]
-    uploads = received(train_clients(given.data, indices, experiment.clients, context=context))
+    labels = "label_counts" in experiment.needs
+    uploads = received(train_clients(given.data, indices, experiment.clients, context=context, label_counts=labels))
+    return uploads, taken(experiment, uploads, given.data.spec, context)
+
+
+def taken(experiment: Experiment, uploads: Uploads, spec: DataSpec, context: Context) -> Uploads:
+    """What the gate leaves, and the hearing where there is one."""
     assert experiment.gate is not None
-    return uploads, step_for(experiment.gate, given.data.spec)(uploads)
+    after = step_for(experiment.gate, spec)(uploads)
+    if experiment.hearing is None:
+        return after
+    recitals = recite(after, spec=spec, settings=experiment.recitation, context=context)
+    return step_for(experiment.hearing, spec)(after, recitals.of_clients)
 
 
 def samples(data: Dataset, kind: int, rng: torch.Generator) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.attacks import poisons
-from oneshot_fl.parts.slots import Ensemble, Method, UploadStep
+from oneshot_fl.parts.slots import Ensemble, Hearing, Method, UploadStep
 from oneshot_fl.phases.clients.train import ClientPlan
 from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference
@@ -52,6 +52,7 @@ class Serving:
     generator: Recipe[ConvGenerator]
     stratification: Stratification
     recitation: Recitation
+    hearing: Recipe[Hearing] | None
     method: Method
     student: StudentPlan
     distillation: Distillation
@@ -69,8 +70,9 @@ class Serving:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the method's parts need, and what those phases need that only some methods ask for."""
-        return self.method.needs | (self.recitation.needs if "recitals" in self.method.needs else frozenset())
+        """What the method's parts and the hearing need, and what those phases need that only some ask for."""
+        asked = self.method.needs | (self.hearing.needs if self.hearing else frozenset())
+        return asked | (self.recitation.needs if "recitals" in asked else frozenset())
 
 
 @dataclass(frozen=True)

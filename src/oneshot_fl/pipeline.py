@@ -1,4 +1,7 @@
-"""The data flow: partition -> local training -> uploads -> [attack] -> [gate] -> [stratify] -> distill -> evaluate."""
+"""The data flow.
+
+partition -> training -> uploads -> [attack] -> [gate] -> [recite] -> [hearing] -> [stratify] -> distill -> evaluate
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +19,8 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import plants_a_trigger
-from oneshot_fl.parts.slots import UploadStep, step_for
-from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Server, Uploads
+from oneshot_fl.parts.slots import Hearing, UploadStep, step_for
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
@@ -168,10 +171,11 @@ def serve(
         OneshotError: the student diverged.
     """
     uploads = _through(plan.gate, uploads, spec)
-    _tell_quarantined(uploads, context)
-    guidance = _guidance(plan, spec, uploads, context)
+    _tell_quarantined(uploads.quarantined, uploads, context)
     recitals = _recitals(plan, spec, uploads, context)
-    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recitals.of_clients if recitals else None)
+    uploads, recited = _heard(plan.hearing, uploads, recitals, spec, context)
+    guidance = _guidance(plan, spec, uploads, context)
+    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited)
     _note_idle_terms(plan, uploads, context)
     distilled = distill(
         test,
@@ -209,11 +213,24 @@ def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec) 
     return uploads if step is None else uploads.through(step_for(step, spec), described(step))
 
 
-def _tell_quarantined(uploads: Uploads, context: Context) -> None:
-    for one in uploads.quarantined:
+def _heard(
+    hearing: Recipe[Hearing] | None, uploads: Uploads, recitals: Recitals | None, spec: DataSpec, context: Context
+) -> tuple[Uploads, tuple[Recital, ...] | None]:
+    """The uploads that are used once all recitals were heard, and theirs alone."""
+    if recitals is None or hearing is None:
+        return uploads, recitals.of_clients if recitals else None
+    after = step_for(hearing, spec)(uploads, recitals.of_clients)
+    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, context)
+    left = after.named()
+    pairs = zip(uploads.classifiers, recitals.of_clients, strict=True)
+    return after, tuple(recital for upload, recital in pairs if upload.name in left)
+
+
+def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, context: Context) -> None:
+    for one in turned_away:
         context.progress.note(f"quarantined {one.name}: {one.reason}")
-    if not uploads.named():
-        raise NothingLeftError("no upload is left: the gate turned all of them away; its lines are above")
+    if not left.named():
+        raise NothingLeftError("no upload is left: all of them were turned away; the lines are above")
 
 
 def _guidance(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Guidance | None:
@@ -231,7 +248,7 @@ def _guidance(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context)
 
 def _recitals(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Recitals | None:
     """What every client recites, where a part of the method needs it."""
-    if "recitals" not in plan.method.needs:
+    if "recitals" not in plan.needs:
         return None
     return recite(uploads, spec=spec, settings=plan.recitation, context=context)
 
@@ -239,7 +256,7 @@ def _recitals(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context)
 def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     """What a user should know although it is no mistake."""
     terms = {f"method.objective.{name}": term for name, term in plan.method.objective.items()}
-    if "recitals" in plan.method.needs:
+    if "recitals" in plan.needs:
         terms |= {f"recite.objective.{name}": term for name, term in plan.recitation.objective.items()}
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):

@@ -19,14 +19,14 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Objective, step_for
-from oneshot_fl.parts.uploads import Server, Uploads
+from oneshot_fl.parts.uploads import Quarantined, Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.told import About
-from tests.composing import compose_config, run_config
+from tests.composing import compose_config, few_images, run_config
 from tests.contract.choices import SLOTS, choices
 from tests.parts import decoder_of, server_of
 
@@ -310,6 +310,50 @@ def test_an_attack_or_gate_hands_over_uploads_and_rekeys_those_alone_that_it_rep
     assert [upload.key for upload in (*uploads.classifiers, *uploads.decoders)] == before
 
 
+class Third:
+    """A hearing: the third client stays out."""
+
+    needs = frozenset({"classifiers", "recitals"})
+
+    def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
+        assert len(recitals) == len(uploads.classifiers)
+        name = uploads.classifiers[2].name
+        return replace(
+            uploads,
+            classifiers=tuple(one for one in uploads.classifiers if one.name != name),
+            quarantined=(*uploads.quarantined, Quarantined(name, "was third")),
+        )
+
+
+HEARING = (f"+hearing._target_={__name__}.Third",)
+
+
+@pytest.mark.parametrize("overrides", [*((f"hearing={name}",) for name in choices("hearing", 2)), HEARING])
+def test_a_hearing_leaves_uploads_as_they_came_and_names_those_that_are_missing(overrides):
+    hearing = experiment_of(compose_config(*overrides)).hearing
+    assert (hearing is None) is (overrides == ("hearing=none",))
+    if hearing is not None:
+        assert hearing.needs <= {"classifiers", "recitals", "label_counts"}
+        models = [cnn2(SPECS[0], norm=True) for _ in range(4)]
+        images = [torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8) for _ in models]
+        server = server_of(models, [1] * 4, spec=SPECS[0], recitals=images)
+        after, again = (step_for(hearing, SPECS[0])(server.uploads, server.recitals) for _ in range(2))
+        assert after == again
+        assert {id(one) for one in after.classifiers} <= {id(one) for one in server.uploads.classifiers}
+        gone = {one.name for one in server.uploads.classifiers} - set(after.named())
+        assert {one.name for one in after.quarantined} == gone
+
+
+@pytest.mark.parametrize("method", ["fedchorus", "fedhydra"])
+def test_what_a_hearing_turned_away_nobody_learns_from(tiny, tmp_path, method):
+    chosen = (f"method={method}", "partition.clients=4", *HEARING)
+    summary = run_config(tiny(*chosen, "distill.rounds=1", *few_images(method)), tmp_path / "run")
+    assert [one["quarantined"] for one in summary["clients"]] == [None, None, "was third", None]
+    assert [one["accuracy"] is None for one in summary["clients"]] == [False, False, True, False]
+    assert summary["cost"]["recite"]["results"] == 4
+    assert summary["guidance"] is None or all(len(row) == 3 for row in summary["guidance"])
+
+
 @pytest.mark.parametrize("name", choices("attack", 12, without=("none",)))
 def test_an_attack_touches_the_last_clients_alone_either_their_uploads_or_their_samples(name):
     experiment = experiment_of(compose_config(f"attack={name}", "attack.clients=2", "partition.clients=3"))
@@ -338,7 +382,7 @@ def test_poisoned_samples_keep_their_number_and_shape_and_the_clean_ones_stay_as
 
 def test_nothing_happens_to_uploads_unless_asked_for():
     experiment = experiment_of(compose_config())
-    assert (experiment.attack, experiment.gate) == (None, None)
+    assert (experiment.attack, experiment.gate, experiment.hearing) == (None, None, None)
 
 
 def test_an_attacked_client_is_not_trained_again_and_the_server_makes_another_model(tiny, tmp_path):

@@ -69,6 +69,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
         recitation=_recitation(cfg.recite),
+        hearing=_optional(cfg.hearing),
         method=_method(cfg),
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),

@@ -146,7 +146,7 @@ ARCHITECTURES: dict[str, Any] = {
 }
 """A choice of `model` or `cvae` that stands for several architectures."""
 MAY_BE_NULL = ("evaluate.fidelity", "evaluate.privacy", "method.warm_up")
-STEPS = ("attack", "gate")
+STEPS = ("attack", "gate", "hearing")
 """Groups that may hold one part that is handed the uploads."""
 INSIDE = frozenset({"spec"})
 """What a part of a slot's part is handed."""

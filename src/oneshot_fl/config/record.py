@@ -24,7 +24,7 @@ Everything else tells runs apart, also groups that did not exist when this was w
 """
 
 
-UNLIKE_BEFORE = {"distill.held_out": 0.0, "development": False}
+UNLIKE_BEFORE: dict[str, Any] = {"distill.held_out": 0.0, "development": False, "hearing": {}}
 """Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
 
 

@@ -31,7 +31,8 @@ def serving_of(
 ) -> tuple[Serving, list[str]]:
     """What the server will do with these uploads, and notes on what was chosen for want of something.
 
-    Without overrides: `method=fedchorus budget=reduced gate=checks`. The server's model is built as the (first)
+    Without overrides: `method=fedchorus budget=reduced gate=checks hearing=witnesses`; another method makes recitals
+    for a hearing only where both are asked for. The server's model is built as the (first)
     classifier unless `server_model` names one; a method with a model for each architecture has all of theirs.
 
     Raises:
@@ -40,7 +41,7 @@ def serving_of(
     for override in overrides:
         _check_override(override)
     notes: list[str] = []
-    chosen = ["method=fedchorus", "budget=reduced", "gate=checks", *_images(spec), *overrides]
+    chosen = [*_defaults(overrides), *_images(spec), *overrides]
     serving = _composed(chosen, uploads)
     if "label_counts" in serving.recitation.needs & serving.needs and uploads.label_counts is None:
         if any(override.startswith("recite.labels=") for override in overrides):
@@ -59,6 +60,12 @@ def _check_override(override: str) -> None:
     key = override.lstrip("+~").partition("=")[0]
     if (group := key.replace("/", ".").partition(".")[0]) in OF_CLIENTS + OF_RUNS:
         raise OneshotError(f"{override}: {group} has no place here: the uploads are there already, and nobody trains")
+
+
+def _defaults(overrides: Sequence[str]) -> list[str]:
+    """What is chosen where nothing else is."""
+    another = any(override.startswith("method=") for override in overrides)
+    return ["method=fedchorus", "budget=reduced", "gate=checks", *([] if another else ["hearing=witnesses"])]
 
 
 def _images(spec: DataSpec) -> list[str]:

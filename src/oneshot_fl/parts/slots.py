@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.uploads import Server, Uploads
+from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.recipe import Recipe
 
@@ -25,6 +25,9 @@ LabelledTeacher = Callable[[Tensor, Tensor], Tensor]
 Schedule = Literal["constant", "cosine", "steps", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
 """An attack or a gate: what it leaves of the uploads; made with the `DataSpec` of the images where it takes `spec`."""
+Hearing = Callable[[Uploads, tuple[Recital, ...]], Uploads]
+"""What is left of the uploads after the recitals of all classifiers were heard; made as an `UploadStep` is."""
+Step = TypeVar("Step", bound=Callable[..., Uploads])
 
 
 class Score(Protocol):
@@ -233,8 +236,8 @@ class Method:
         )
 
 
-def step_for(step: Recipe[UploadStep], spec: DataSpec) -> UploadStep:
-    """An attack or a gate for models of images of `spec`."""
+def step_for(step: Recipe[Step], spec: DataSpec) -> Step:
+    """An attack, a gate or a hearing for models of images of `spec`."""
     return step(spec=spec) if "spec" in signature(step.target).parameters else step()
 
 

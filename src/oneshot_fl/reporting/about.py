@@ -35,7 +35,7 @@ def phases(plan: Serving) -> list[str]:
     """The phases that a run goes through, in the order of the data flow."""
     asked = {"guidance": "stratify", "recitals": "recite"}
     found = ["clients"] if isinstance(plan, Experiment) else []
-    found += [phase for need, phase in asked.items() if need in plan.method.needs]
+    found += [phase for need, phase in asked.items() if need in plan.needs]
     return [*found, "distill"] if plan.method.sources else [*found, "average"]
 
 

@@ -64,6 +64,7 @@ def test_every_key_that_is_left_out_is_one_of_the_configuration():
         ("+data.anything=1", True),
         ("development=true", True),
         ("attack=none", False),
+        ("hearing=witnesses", True),
         ("logger=none", False),
         ("store=/elsewhere", False),
         ("evaluate=fidelity", False),

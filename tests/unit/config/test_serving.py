@@ -28,7 +28,9 @@ def _serving(*overrides: str, names=("cnn2", "cnn2"), counts: bool = False):
 def test_by_default_it_is_fedchorus_behind_the_gate_and_label_counts_are_estimated_where_they_lack():
     serving, notes = _serving()
     assert (serving.method.name, serving.recitation.labels) == ("fedchorus", "estimated")
-    assert serving.gate is not None
+    assert None not in (serving.gate, serving.hearing)
+    assert _serving("method=dense")[0].hearing is None
+    assert _serving("hearing=none")[0].hearing is None
     assert len(notes) == 1
     serving, notes = _serving(counts=True)
     assert (serving.recitation.labels, notes) == ("counts", [])

@@ -1,0 +1,122 @@
+"""The hearing: every client is a witness of what the others recite, and one that contradicts them is not used.
+
+A model that was trained on wrong labels is sound in itself, so no gate sees it; and honest clients of very skewed data
+contradict each other about classes that only one of them has seen. So a client is asked only about classes that it
+recites itself, and only about images that show their class to whoever recites them. R_y: those images of all others for
+class y; R: the recitals of all clients; p_k(y|x): how probable class y is to client k.
+
+    lift_k(x, y) = log p_k(y|x) - mean over R of log p_k(y|.), cut at +-cut
+    testimony_k  = mean over the classes y of k of the mean over R_y of lift_k(x, y)
+
+The lift is relative to what the client says of everything, so one that always says the same says nothing. What was
+measured of honest clients and of others: docs/results/attacks.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.parts.uploads import Quarantined, Recital, Uploads
+from oneshot_fl.values import Count, Finite, Images, Positive
+
+AT_ONCE = 512
+"""Images that a model is asked about together."""
+FEWEST = 3
+"""Clients whose recitals are heard; two that contradict each other leave nobody to say who is wrong."""
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Turns away clients whose testimony is too low, the lowest first, as long as three clients are left.
+
+    Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
+    against whoever contradicts them.
+
+    Args:
+        spec: of the images that the models take.
+        images: of each recital that the others are asked about, the first ones.
+        cut: of the lift, in natural logarithms.
+        least: testimony that is believed.
+        classes: that a client must have been asked about; with fewer it is not judged.
+    """
+
+    spec: DataSpec
+    images: Images
+    cut: Positive
+    least: Finite
+    classes: Count
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
+
+    def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
+        """The uploads that are left; the others are in `quarantined`. One recital of each classifier, in its order."""
+        reasons = dict(self._contradicted(self.hear(uploads, recitals)))
+        turned_away = tuple(Quarantined(uploads.classifiers[k].name, reason) for k, reason in reasons.items())
+        return replace(
+            uploads,
+            classifiers=tuple(upload for k, upload in enumerate(uploads.classifiers) if k not in reasons),
+            quarantined=(*uploads.quarantined, *turned_away),
+        )
+
+    def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Heard":
+        """What every client says of what every client recites."""
+        recited = [replace(one, images=one.images[: self.images], labels=one.labels[: self.images]) for one in recitals]
+        y = torch.cat([one.labels for one in recited])
+        reciter = torch.arange(len(recited)).repeat_interleave(torch.tensor([len(one.labels) for one in recited]))
+        cell = reciter * self.spec.classes + y
+        size = len(recited) * self.spec.classes
+        x = torch.cat([one.images for one in recited])
+        said = torch.stack([self._said(model, x) for model in uploads.models])
+        shown = said.argmax(dim=2)[reciter, torch.arange(len(y))] == y
+        usual = said.mean(dim=1)[:, y]
+        lifts = (said[:, torch.arange(len(y)), y] - usual).clamp(-self.cut, self.cut) * shown
+        sums = torch.zeros(len(lifts), size).index_add_(1, cell, lifts)
+        shape = (len(recited), self.spec.classes)
+        recites, counts = (chosen.bincount(minlength=size).view(shape) for chosen in (cell, cell[shown]))
+        return Heard(recites > 0, sums.view(len(lifts), *shape), counts)
+
+    @torch.no_grad()
+    def _said(self, model: nn.Module, x: Tensor) -> Tensor:
+        """A client's log-probabilities `[n, c]`."""
+        device = next(model.parameters(), torch.empty(0)).device
+        logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in x.split(AT_ONCE)]
+        return torch.cat(logits).log_softmax(dim=1)
+
+    def _contradicted(self, heard: "Heard") -> Iterator[tuple[int, str]]:
+        """Clients that the others contradict, and the line that says so."""
+        present = torch.ones(len(heard.counts), dtype=torch.bool)
+        while int(present.sum()) >= FEWEST:
+            testimony, asked = heard.testimonies(present)
+            judged = present & (asked >= self.classes)
+            k = int(testimony.where(judged, torch.inf).argmin())
+            if not judged[k] or testimony[k] >= self.least:
+                return
+            present[k] = False
+            yield (
+                k,
+                f"contradicts the others about the {int(asked[k])} classes that it shares with them: what they recite "
+                f"of a class lifts its own belief in it by {float(testimony[k]):.2f}, less than {self.least:g}",
+            )
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What every client says of what every client recites, by class."""
+
+    recites: Tensor
+    """Whether client j recites class y at all, `[j, y]`."""
+    lifts: Tensor
+    """Sum of client k's lifts over those images of client j's for class y, `[k, j, y]`."""
+    counts: Tensor
+    """Images of client j's recital that show class y to itself, `[j, y]`."""
+
+    def testimonies(self, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each client `[m]`, and how many classes it was asked about `[m]`; recitals of those `present` count."""
+        others = present & ~torch.eye(len(present), dtype=torch.bool)
+        images = torch.einsum("kj,jy->ky", others.double(), self.counts.double())
+        asked = (images > 0) & self.recites
+        lifts = torch.einsum("kj,kjy->ky", others.double(), self.lifts.double()) / images.clamp_min(1)
+        return (lifts * asked).sum(dim=1) / asked.sum(dim=1).clamp_min(1), asked.sum(dim=1)

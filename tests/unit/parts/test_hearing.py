@@ -1,0 +1,112 @@
+"""The hearing: testimonies by hand, who is turned away, and who is not judged.
+
+Content 0, 1 or 2 of an image is its brightness. An honest client gives the right class 0.8 and the others 0.1 each; a
+liar gives the 0.8 to class 2 - y. All recite contents 0 and 2 and label them as they see them. Over all recitals both
+contents are as frequent, so the lift of a right label is (log 0.8 - log 0.1) / 2 and that of a wrong one its negative.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.parts.hearing import Witnesses
+from oneshot_fl.parts.uploads import Recital, Uploads
+from tests.parts import uploads_of
+
+SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+LIFT = math.log(8) / 2
+WITNESSES = Witnesses(SPEC, images=10, cut=4.0, least=-0.1, classes=2)
+
+
+class Sees(nn.Module):
+    """Log-probabilities by the content of an image."""
+
+    def __init__(self, *, liar: bool) -> None:
+        super().__init__()
+        said = (torch.full((3, 3), 0.1) + 0.7 * torch.eye(3)).log()
+        self.register_buffer("said", said.flip(1) if liar else said)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.said[(x.mean(dim=(1, 2, 3)) + 1).round().long()]
+
+
+def _images(*contents: int) -> Tensor:
+    return (
+        torch.tensor([[0, 128, 255][content] for content in contents], dtype=torch.uint8)
+        .view(-1, 1, 1, 1)
+        .expand(-1, 1, 8, 8)
+    )
+
+
+def _recital(labels: list[int], *, liar: bool) -> Recital:
+    contents = [2 - label for label in labels] if liar else labels
+    return Recital(_images(*contents), torch.tensor(labels), "key")
+
+
+def _federation(honest: int, liars: int) -> tuple[Uploads, tuple[Recital, ...]]:
+    kinds = [False] * honest + [True] * liars
+    models = [Sees(liar=liar) for liar in kinds]
+    return uploads_of(models, [1] * len(models)), tuple(_recital([0, 2], liar=liar) for liar in kinds)
+
+
+def test_a_testimony_is_the_mean_lift_over_what_the_others_recite():
+    uploads, recitals = _federation(3, 1)
+    testimony, asked = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
+    assert testimony.tolist() == pytest.approx([LIFT / 3] * 3 + [-LIFT], abs=1e-6)  # two agree with an honest client
+    assert asked.tolist() == [2] * 4
+
+
+def test_a_liar_is_turned_away_with_a_line_that_says_why():
+    uploads, recitals = _federation(3, 1)
+    after = WITNESSES(uploads, recitals)
+    assert after.classifiers == uploads.classifiers[:3]
+    (one,) = after.quarantined
+    assert one.name == "client 3"
+    assert "contradicts the others about the 2 classes" in one.reason
+    assert f"by {-LIFT:.2f}, less than -0.1" in one.reason
+
+
+def test_without_the_first_liars_recitals_the_honest_are_believed_and_the_second_is_found():
+    uploads, recitals = _federation(3, 2)
+    strict = replace(WITNESSES, least=0.1)
+    testimony, _ = strict.hear(uploads, recitals).testimonies(torch.ones(5, dtype=torch.bool))
+    assert testimony.tolist() == pytest.approx([0.0] * 3 + [-LIFT / 2] * 2, abs=1e-6)  # all below `least`
+    assert [one.name for one in strict(uploads, recitals).quarantined] == ["client 3", "client 4"]
+
+
+@pytest.mark.parametrize(
+    ("honest", "liars", "changed"), [(4, 0, {}), (1, 1, {}), (3, 1, {"classes": 3})], ids=["honest", "two", "few"]
+)
+def test_nobody_is_turned_away(honest, liars, changed):
+    uploads, recitals = _federation(honest, liars)
+    assert replace(WITNESSES, **changed)(uploads, recitals) == uploads
+
+
+def test_who_always_says_the_same_says_nothing():
+    uploads, recitals = _federation(4, 0)
+    constant = Sees(liar=False)
+    constant.said.copy_(torch.tensor([0.9, 0.05, 0.05]).log().expand(3, 3))
+    uploads = uploads_of([*uploads.models[:3], constant], [1] * 4)
+    testimony, _ = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
+    assert float(testimony[3]) == pytest.approx(0)
+
+
+def test_images_that_do_not_show_their_class_to_whoever_recites_them_are_not_asked_about():
+    uploads, recitals = _federation(4, 0)
+    blurred = Recital(_images(1, 2), torch.tensor([0, 2]), "key")  # content 1 for class 0
+    heard = WITNESSES.hear(uploads, (blurred, *recitals[1:]))
+    assert heard.counts.tolist() == [[0, 0, 1], *[[1, 0, 1]] * 3]
+    assert heard.recites[0].tolist() == [True, False, True]
+
+
+def test_a_lift_is_cut_and_only_the_first_images_are_heard():
+    uploads, recitals = _federation(3, 1)
+    present = torch.ones(4, dtype=torch.bool)
+    testimony, _ = replace(WITNESSES, cut=0.5).hear(uploads, recitals).testimonies(present)
+    assert testimony.tolist() == pytest.approx([0.5 / 3] * 3 + [-0.5], abs=1e-6)
+    _, asked = replace(WITNESSES, images=1).hear(uploads, recitals).testimonies(present)
+    assert asked.tolist() == [1] * 4
