@@ -167,7 +167,7 @@ def serve(
         context: see there.
 
     Raises:
-        NothingLeftError: the gate turned every upload away.
+        NothingLeftError: every upload was turned away.
         OneshotError: the student diverged.
     """
     uploads = _through(plan.gate, uploads, spec)

@@ -134,7 +134,7 @@ def _attack(experiment: Experiment, backdoor: float | None) -> dict[str, Any] | 
 def _clients(result: RunResult) -> list[dict[str, Any]]:
     """One entry per client, with the seconds of its training; without accuracy where it uploads a decoder.
 
-    Nor has one that the gate turned away; `quarantined` says why.
+    Nor has one that was turned away; `quarantined` says why.
     """
     uploads = result.given.uploads
     used, evaluated = [upload.name for upload in uploads.classifiers], result.evaluated
