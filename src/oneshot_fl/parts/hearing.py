@@ -31,7 +31,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Witnesses:
-    """Turns away clients whose testimony is too low, the lowest first, as long as three clients are left.
+    """Turns away clients whose testimony is too low, the lowest first, as long as there are three clients.
 
     Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
     against whoever contradicts them.
