@@ -34,6 +34,8 @@ async function draw(place, name, rows, given, description) {
     return;
   }
   const spec = { ...filled(SPECS[name], given), datasets: { rows }, description, autosize: { type: given.width ? "pad" : "fit-x", contains: "padding" } };
+  // Vega warns of a layer without data.
+  if (spec.layer) spec.layer = spec.layer.filter((layer) => !layer.name || rows.some((row) => row.layers?.includes(layer.name)));
   const config = { ...CONFIG, legend: { ...CONFIG.legend, ...(given.columns ? { columns: given.columns } : {}) } };
   await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config });
 }

@@ -65,6 +65,7 @@ function curves() {
   const levels = PAGE.levels.filter((level) => level.s === s && (!level.row || seen.methods.includes(level.m)));
   const rules = Object.values(Object.groupBy(levels, (level) => level.mean)).map((same) => ({
     kind: "level", method: same.map((level) => level.m).join(", "), mean: same[0].mean, label: same.map((level) => level.m).join(", "), row: same[0].row,
+    layers: ["level", same[0].row ? "own level" : "shared level"],
   }));
   const methods = shown.map((curve) => curve.m);
   const last = shown.map((curve) => `${curve.m} ends at ${curve.mean.at(-1)}`).join("; ");
