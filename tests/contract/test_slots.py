@@ -19,7 +19,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Objective, step_for
-from oneshot_fl.parts.uploads import Quarantined, Recital, Server, Uploads
+from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
@@ -317,12 +317,7 @@ class Third:
 
     def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
         assert len(recitals) == len(uploads.classifiers)
-        name = uploads.classifiers[2].name
-        return replace(
-            uploads,
-            classifiers=tuple(one for one in uploads.classifiers if one.name != name),
-            quarantined=(*uploads.quarantined, Quarantined(name, "was third")),
-        )
+        return uploads.without({uploads.classifiers[2].name: "was third"})
 
 
 HEARING = (f"+hearing._target_={__name__}.Third",)

@@ -7,7 +7,7 @@ training has left, and weights that were changed afterwards no longer fit them.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -18,7 +18,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
-from oneshot_fl.parts.uploads import DecoderUpload, Quarantined, Uploads
+from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
 
@@ -75,13 +75,7 @@ class Gate:
         probed = {upload.name: self.probe(upload.model) for upload in sound}
         reasons |= self._of_answers(probed)
         reasons |= self._of_images([upload for upload in uploads.decoders if upload.name not in reasons])
-        turned_away = tuple(Quarantined(name, reason) for name, reason in reasons.items())
-        return replace(
-            uploads,
-            classifiers=tuple(upload for upload in uploads.classifiers if upload.name not in reasons),
-            decoders=tuple(upload for upload in uploads.decoders if upload.name not in reasons),
-            quarantined=(*uploads.quarantined, *turned_away),
-        )
+        return uploads.without(reasons)
 
     def _of_tensors(self, uploads: Uploads) -> dict[str, str]:
         """What can be seen without asking a model anything."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.parts.uploads import Quarantined, Recital, Uploads
+from oneshot_fl.parts.uploads import Recital, Uploads
 from oneshot_fl.values import Count, Finite, Images, Positive
 
 AT_ONCE = 512
@@ -53,13 +53,8 @@ class Witnesses:
 
     def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
         """The uploads that are left; the others are in `quarantined`. One recital of each classifier, in its order."""
-        reasons = dict(self._contradicted(self.hear(uploads, recitals)))
-        turned_away = tuple(Quarantined(uploads.classifiers[k].name, reason) for k, reason in reasons.items())
-        return replace(
-            uploads,
-            classifiers=tuple(upload for k, upload in enumerate(uploads.classifiers) if k not in reasons),
-            quarantined=(*uploads.quarantined, *turned_away),
-        )
+        contradicted = self._contradicted(self.hear(uploads, recitals))
+        return uploads.without({uploads.classifiers[k].name: reason for k, reason in contradicted})
 
     def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Heard":
         """What every client says of what every client recites."""

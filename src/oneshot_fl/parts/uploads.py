@@ -104,6 +104,15 @@ class Uploads:
             decoders=_rekeyed(self.decoders, after.decoders, described),
         )
 
+    def without(self, reasons: Mapping[str, str]) -> "Uploads":
+        """What is left when some are turned away: by the name of their client, each for its reason."""
+        return replace(
+            self,
+            classifiers=tuple(upload for upload in self.classifiers if upload.name not in reasons),
+            decoders=tuple(upload for upload in self.decoders if upload.name not in reasons),
+            quarantined=(*self.quarantined, *(Quarantined(name, reason) for name, reason in reasons.items())),
+        )
+
     def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
         """All uploads by the name of their client."""
         decoders = {upload.name: upload for upload in self.decoders}
