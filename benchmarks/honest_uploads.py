@@ -15,15 +15,12 @@ from rich.console import Console
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import composed
-from oneshot_fl.data.dataset import Dataset, DataSpec
-from oneshot_fl.experiment import Experiment
-from oneshot_fl.parts.slots import step_for
+from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.prepare import prepare
-from oneshot_fl.phases.recite import recite
-from oneshot_fl.pipeline import received
+from oneshot_fl.pipeline import admit, received
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
@@ -58,17 +55,8 @@ def federation(seed: int, overrides: list[str]) -> tuple[Uploads, Uploads]:
     indices = [samples(given.data, kind, rng) for kind in KINDS]
     labels = "label_counts" in experiment.needs
     uploads = received(train_clients(given.data, indices, experiment.clients, context=context, label_counts=labels))
-    return uploads, taken(experiment, uploads, given.data.spec, context)
-
-
-def taken(experiment: Experiment, uploads: Uploads, spec: DataSpec, context: Context) -> Uploads:
-    """What the gate leaves, and the hearing where there is one."""
-    assert experiment.gate is not None
-    after = step_for(experiment.gate, spec)(uploads)
-    if experiment.hearing is None:
-        return after
-    recitals = recite(after, spec=spec, settings=experiment.recitation, context=context)
-    return step_for(experiment.hearing, spec)(after, recitals.of_clients)
+    _, after, _ = admit(experiment, uploads, given.data.spec, context)
+    return uploads, after
 
 
 def samples(data: Dataset, kind: int, rng: torch.Generator) -> torch.Tensor:

@@ -170,10 +170,7 @@ def serve(
         NothingLeftError: every upload was turned away.
         OneshotError: the student diverged.
     """
-    uploads = _through(plan.gate, uploads, spec)
-    _tell_quarantined(uploads.quarantined, uploads, context)
-    recitals = _recitals(plan, spec, uploads, context)
-    uploads, recited = _heard(plan.hearing, uploads, recitals, spec, context)
+    recitals, uploads, recited = admit(plan, uploads, spec, context)
     guidance = _guidance(plan, spec, uploads, context)
     server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited)
     _note_idle_terms(plan, uploads, context)
@@ -189,6 +186,20 @@ def serve(
     size = plan.evaluation.batch_size
     calibration = calibrate(distilled.model, distilled.images, distilled.labels, spec=spec, batch_size=size)
     return Served(server, guidance, recitals, distilled, calibration)
+
+
+def admit(
+    plan: Serving, uploads: Uploads, spec: DataSpec, context: Context
+) -> tuple[Recitals | None, Uploads, tuple[Recital, ...] | None]:
+    """Gate and hearing: all recitals that were made, the uploads that are used, and the recitals of those.
+
+    Raises:
+        NothingLeftError: every upload was turned away.
+    """
+    uploads = _through(plan.gate, uploads, spec)
+    _tell_quarantined(uploads.quarantined, uploads, context)
+    recitals = _recitals(plan, spec, uploads, context)
+    return recitals, *_heard(plan.hearing, uploads, recitals, spec, context)
 
 
 def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Evaluated:
