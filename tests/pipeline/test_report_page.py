@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,12 +61,16 @@ def page(request, browser, report) -> Iterator["sync_api.Page"]:
     context.close()
 
 
-def _cells(page):
-    return page.locator("#heat svg .mark-rect path").count()
+def _shows_cells(page, count):
+    """The heat map comes to that many; its legend is drawn with a rectangle too, which plays another role."""
+    sync_api.expect(page.locator("#heat svg .mark-rect.role-mark path")).to_have_count(count)
 
 
+@contextmanager
 def _redrawn(page):
+    """What is done inside has the page drawn once more."""
     before = int(page.get_attribute("body", "data-drawn"))
+    yield
     page.wait_for_selector(f"body[data-drawn='{before + 1}']", state="attached")
 
 
@@ -80,7 +85,7 @@ def test_every_chart_is_there_with_words_for_those_who_do_not_see_it(page):
     for chart in ("heat", "curves", "costs", "gap"):
         drawn = page.locator(f"#{chart}[role=graphics-document], #{chart} [role=graphics-document]").first
         assert "fedhydra" in drawn.get_attribute("aria-label"), chart
-    assert _cells(page) == len(METHODS) * 2
+    _shows_cells(page, len(METHODS) * 2)
     assert page.locator("#one svg").count() == 2  # partition and recall
 
 
@@ -95,33 +100,33 @@ def test_a_hostile_name_is_drawn_as_text(page):
 
 
 def test_a_filter_changes_charts_tables_and_counts_and_is_undone(page):
-    page.select_option("#partition", "dirichlet 0.5")
-    _redrawn(page)
-    assert _cells(page) == len(METHODS)
+    with _redrawn(page):
+        page.select_option("#partition", "dirichlet 0.5")
+    _shows_cells(page, len(METHODS))
     assert page.locator("main tr[data-m]:visible").count() == len(METHODS) * SEEDS
     assert page.locator("#setting option").count() == 1
     page.click("#choose summary")
-    page.uncheck("#methods input[value=dense]")
-    _redrawn(page)
-    assert _cells(page) == len(METHODS) - 1
+    with _redrawn(page):
+        page.uncheck("#methods input[value=dense]")
+    _shows_cells(page, len(METHODS) - 1)
     page.click("#choose summary")
-    page.click("button[type=reset]")
-    _redrawn(page)
-    assert _cells(page) == len(METHODS) * 2
+    with _redrawn(page):
+        page.click("button[type=reset]")
+    _shows_cells(page, len(METHODS) * 2)
 
 
 def test_differences_can_be_shown_to_any_method(page):
     page.select_option("#heat-what", "fedavg")
-    page.wait_for_function("document.querySelectorAll('#heat svg .mark-rect path').length === 4")
-    assert "+" in page.locator("#heat svg").inner_text()
+    _shows_cells(page, (len(METHODS) - 1) * 2)
+    sync_api.expect(page.locator("#heat svg")).to_contain_text("+")
     page.select_option("#heat-what", "")
-    page.wait_for_function("document.querySelectorAll('#heat svg .mark-rect path').length === 6")
+    _shows_cells(page, len(METHODS) * 2)
 
 
 def test_another_run_is_shown_when_it_is_chosen(page):
     value = page.locator("#run option", has_text="dense, seed 2").first.get_attribute("value")
     page.select_option("#run", value)
-    page.wait_for_function("document.querySelector('#one').innerText.includes('method=dense')")
+    sync_api.expect(page.locator("#one")).to_contain_text("method=dense")
     assert page.locator("#one a").get_attribute("href").endswith("/")
 
 
