@@ -18,7 +18,9 @@ from oneshot_fl.config.compose import config_dir
 from tests.foreign import foreign_methods
 from tests.quick_hydra import quicken
 
+CLIENTS = 4
 TINY = (
+    f"partition.clients={CLIENTS}",
     "clients.epochs=2",
     "clients.batch_size=64",
     "clients.cvae.epochs=1",

@@ -20,8 +20,8 @@ def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
     assert [summary["method"] for summary in summaries] == ["fedavg", "dense"]
     assert len({summary["seconds"]["clients"] for summary in summaries}) == 1
     assert "server, last round" in done.stdout
-    assert "local training: 10 client epochs in " in done.stdout
-    assert "local training: 10 client epochs, from store" in done.stdout
+    assert "local training: 8 client epochs in " in done.stdout
+    assert "local training: 8 client epochs, from store" in done.stdout
 
 
 def test_a_papers_table_runs_on_other_data_and_names_the_real_architectures(tmp_path):

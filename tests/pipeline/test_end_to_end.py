@@ -21,7 +21,7 @@ from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from tests.composing import TINY, clients_of, compose_config, composed, few_images
+from tests.composing import CLIENTS, TINY, clients_of, compose_config, composed, few_images
 from tests.composing import run_config as run
 from tests.contract.choices import OURS as METHODS
 
@@ -42,10 +42,11 @@ def comparable(summary: dict) -> dict:
 
 @pytest.mark.draws
 @pytest.mark.parametrize(
-    ("method", "partition"), [*((method, "dirichlet") for method in METHODS), ("fedhydra", "classes_per_client")]
+    ("method", "partition", "dealt"),
+    [*((method, "dirichlet", ()) for method in METHODS), ("fedhydra", "classes_per_client", ("partition.classes=3",))],
 )
-def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition):
-    own = (f"partition={partition}", "plots.format=png")
+def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path, method, partition, dealt):
+    own = (f"partition={partition}", *dealt, "plots.format=png")
     cfg = tiny(f"method={method}", *own, *clients_of(method), *few_images(method))
     loops = cfg.method.source is not None
     summary = run(cfg, tmp_path / "run")
@@ -60,12 +61,12 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert sum(summary["partition"]["sizes"]) == 1437
     assert [sum(counts) for counts in summary["partition"]["class_counts"]] == summary["partition"]["sizes"]
     assert len(summary["partition"]["sha256"]) == 64
-    assert len(summary["clients"]) == 5
+    assert len(summary["clients"]) == CLIENTS
     keys = {"kind", "accuracy", "balanced_accuracy", "quarantined", "model", "samples", "epsilon"}
     assert all(set(client) == keys | {"upload_bytes", "macs", "seconds"} for client in summary["clients"])
     assert all(client["quarantined"] is client["epsilon"] is None for client in summary["clients"])
     seconds = [client["seconds"] for client in summary["clients"]]
-    assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(5)]
+    assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(CLIENTS)]
     assert min(seconds) > 0
     assert sum(seconds) == summary["seconds"]["clients"]
     assert all((client["kind"] == "cvae") is (client["accuracy"] is None) for client in summary["clients"])
@@ -145,7 +146,8 @@ def test_server_seeds_share_clients(tiny, tmp_path):
 
 def test_mixed_architectures_and_another_server(tiny, tmp_path):
     names = ["cnn2", "lenet5", "cnn3", "cnn2_plain", "cnn2"]
-    cfg = tiny("model=mixed", f"model.names=[{','.join(names)}]", "server_model=lenet5", "distill.rounds=1")
+    mixed = (f"partition.clients={len(names)}", "model=mixed", f"model.names=[{','.join(names)}]")
+    cfg = tiny(*mixed, "server_model=lenet5", "distill.rounds=1")
     summary = run(cfg, tmp_path / "run")
     assert [client["model"] for client in summary["clients"]] == names
     assert summary["server"]["model"] == "lenet5"
@@ -348,7 +350,8 @@ DIVERGED = {
 def test_what_diverged_is_one_line_that_names_it_and_its_learning_rate_and_is_not_stored(
     tiny, shared_store, tmp_path, who
 ):
-    choices, key, line, phase = DIVERGED[who]
+    chosen, key, line, phase = DIVERGED[who]
+    choices = ("partition.clients=5", *chosen)  # of whom the first one's loss is no number any more
     for attempt in ("first", "again"):
         with pytest.raises(OneshotError, match=line) as caught:
             run(tiny(*choices, f"{key}=1000"), tmp_path / attempt)

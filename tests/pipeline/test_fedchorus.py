@@ -41,5 +41,5 @@ def test_decoders_are_one_more_source(tmp_path, shared_store):
     overrides = (*TINY, f"store={shared_store}", *chosen)
     more = ("+method/source@method.source.decoders=decoders", "method.source.decoders.samples=64")
     alone, both = (run_config(compose_config(*overrides, *added), tmp_path / str(len(added))) for added in ((), more))
-    assert [client["kind"] for client in both["clients"]].count("cvae") == 3
+    assert [client["kind"] for client in both["clients"]].count("cvae") == 2
     assert both["server"]["pool_bytes"] > alone["server"]["pool_bytes"]
