@@ -70,7 +70,7 @@ FLOORS = (
     ("artifacts", "code", "fits", "locks"),
     ("disk", "ledger"),
     ("devices",),
-    ("process", "seeds", "errors", "values", "version", "energy"),
+    ("process", "seeds", "errors", "values", "version", "energy", "syntax"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""
 

@@ -6,7 +6,6 @@ others without source their bytes. An import whose name is computed (`importlib.
 A tree is written down as this Python's `ast.dump` does it, which differs between Python's minor versions.
 """
 
-import ast
 import hashlib
 import json
 import os
@@ -19,14 +18,16 @@ from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from pkgutil import get_importer
 from typing import Any
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.syntax import Import, keep, syntax_of
 
 PACKAGE = "oneshot_fl"
-UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "disk", "ledger", "energy")
+UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "syntax", "disk", "ledger", "energy")
 CANNOT_CHANGE_A_NUMBER = tuple(f"{PACKAGE}.{name}" for name in UNCOUNTED)
 """Our modules that are not followed; nor is the package's own `__init__`, the public face of everything."""
 TOOLS = {"filelock", "hydra", "omegaconf", "rich", "safetensors", "typer"}
@@ -72,6 +73,7 @@ def digest(modules: Iterable[str]) -> str:
         if module.content is not None:
             found[name] = module.content
         waiting.extend(module.imports)
+    keep()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -138,43 +140,29 @@ def _read(name: str) -> _Module:
         source = loader.get_source(spec.name)
         if source is None:
             return _Module(hashlib.sha256(loader.get_data(spec.origin)).hexdigest())
-        tree = ast.parse(source)
+        syntax = syntax_of(source)
     except (SyntaxError, ValueError, OSError, ImportError) as error:
         raise OneshotError(f"{spec.origin}: cannot be read as Python ({' '.join(str(error).split())})") from error
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    content = hashlib.sha256(ast.dump(_WithoutDocstrings().visit(tree)).encode()).hexdigest()
-    return _Module(content, tuple(dict.fromkeys(_imports(tree, package))))
+    imports = chain.from_iterable(_imported(each, package) for each in syntax.imports)
+    return _Module(syntax.digest, tuple(dict.fromkeys(imports)))
 
 
-class _WithoutDocstrings(ast.NodeTransformer):
-    """Drops every statement that is only a string: docstrings of modules, classes, functions and attributes."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        """ast's hook."""
-        alone = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if alone else node
-
-
-def _imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Every module that a tree imports, with the packages around it, whose `__init__` runs first."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _counted(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            source = _absolute(node, package)
-            yield from _counted(source)
-            inside = (f"{source}.{alias.name}" for alias in node.names)
-            if not _is_installed(source.partition(".")[0]):
-                yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
+def _imported(each: Import, package: str) -> Iterator[str]:
+    """Every module that one import runs, with the packages around it, whose `__init__` runs first."""
+    source = _absolute(each, package)
+    yield from _counted(source)
+    if each.names and not _is_installed(source.partition(".")[0]):
+        inside = (f"{source}.{name}" for name in each.names)
+        yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
 
 
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    """The module after `from`, with the dots of a relative import spelled out."""
-    if node.level == 0:
-        return str(node.module)
-    parents = package.split(".")[: len(package.split(".")) - node.level + 1]
-    return ".".join([*parents, *([node.module] if node.module else [])])
+def _absolute(each: Import, package: str) -> str:
+    """The module that is imported or imported from, with the dots of a relative import spelled out."""
+    if each.dots == 0:
+        return each.module
+    parents = package.split(".")[: len(package.split(".")) - each.dots + 1]
+    return ".".join([*parents, *([each.module] if each.module else [])])
 
 
 def _counted(name: str) -> list[str]:
@@ -223,8 +211,12 @@ def _is_installed(name: str) -> bool:
 
 
 def _lies_installed(path: Path) -> bool:
-    libraries = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in libraries)
+    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in _libraries())
+
+
+@cache
+def _libraries() -> set[str]:
+    return {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 @cache
