@@ -102,12 +102,15 @@ class Dataset:
 
 
 def _last_sixth(labels: Tensor) -> Tensor:
-    """Which samples are the last sixth of their class, bool `[n]`: folders come class by class, others mixed."""
+    """Which samples are the last sixth of their class, bool `[n]`: folders come class by class, others mixed.
+
+    The only sample of a class stays among the first.
+    """
     counts = labels.bincount()
     order = labels.argsort(stable=True)
     place = torch.empty_like(labels)
     place[order] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
-    return place >= (counts * 5 // 6)[labels]
+    return place >= (counts * 5 // 6).clamp_min(1)[labels]
 
 
 def make_dataset(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import norm_layers
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
@@ -196,7 +197,9 @@ class Backdoor:
 
     def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """The first images of every batch to come carry the patch: a share of them, evenly over the samples."""
-        chosen = torch.arange(len(labels), device=labels.device).mul(self.share).frac() < self.share
+        chosen = torch.zeros(len(labels), dtype=torch.bool)
+        chosen[evenly_spaced(len(labels), round(self.share * len(labels)))] = True
+        chosen = chosen.to(labels.device)
         where = chosen.view(-1, 1, 1, 1)
         return torch.where(where, self.triggered(images), images), torch.where(chosen, self.target, labels)
 

@@ -85,6 +85,17 @@ def test_normalisation_made_while_testing_serves_training_too():
     assert pixels.grad.flatten()[0].item() == pytest.approx(1 / 0.456)
 
 
+def test_the_only_image_of_a_class_is_not_taken_for_development():
+    labels = torch.tensor([0] * 6 + [1])
+    images = torch.arange(7, dtype=torch.uint8).view(7, 1, 1, 1)
+    data = make_dataset(
+        name="x", train=(images, labels), test=(images, labels), class_names=("a", "b"), mean=[0.5], std=[0.5]
+    )
+    held = data.for_development()
+    assert held.test_images.flatten().tolist() == [5]
+    assert held.train_labels.tolist() == [0] * 5 + [1]
+
+
 def test_development_tests_on_the_last_sixth_of_each_class_of_the_training_images():
     labels = torch.tensor([0] * 6 + [1, 2] * 6 + [2])  # 6, 6 and 7: a sixth is 1, 1 and 7 - 7 * 5 // 6 = 2
     images = torch.arange(19, dtype=torch.uint8).view(19, 1, 1, 1)

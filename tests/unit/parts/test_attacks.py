@@ -84,6 +84,14 @@ def test_a_backdoor_marks_a_share_of_the_images_and_gives_them_its_label():
     assert int(x[~marked].sum()) == 0
 
 
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1])
+def test_a_backdoor_marks_as_many_images_as_its_share_says(share):
+    backdoor = Backdoor(clients=1, target=2, side=0.25, share=share)
+    _, y = backdoor(torch.zeros(1000, 1, 8, 8, dtype=torch.uint8), torch.ones(1000, dtype=torch.long), 3)
+    assert int((y == 2).sum()) == round(1000 * share)
+    assert int((y[:500] == 2).sum()) == round(500 * share)
+
+
 class Striped(LabelFlip):
     """Somebody else's: the first row of every image is white."""
 

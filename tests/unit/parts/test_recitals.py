@@ -2,6 +2,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.parts.recitals import RecitalSource, shown_label_shares
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
@@ -32,3 +33,11 @@ def test_a_class_that_a_model_never_names_has_no_share():
     assert_close(shares.sum(), torch.tensor(1.0))
     assert shares[1] < 1e-6
     assert shares[0] > shares[2] > 0  # most drawings are dark
+
+
+def test_asking_for_its_shares_leaves_a_client_as_it_was():
+    model = cnn2(SMALL, norm=True).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    shares = shown_label_shares(model, SMALL, torch_generator(0))
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert_close(shares, shown_label_shares(model.eval(), SMALL, torch_generator(0)), rtol=0, atol=0)

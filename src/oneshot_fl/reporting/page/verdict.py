@@ -64,7 +64,8 @@ def verdict_on(values: Values, *, lowest: bool = False) -> Verdict:
     means = {label: estimate(list(known.values())) for label, known in values.items()}
     enough = [label for label, known in means.items() if known.n >= FEWEST_FOR_INTERVAL]
     best = max(enough or means, key=lambda label: sign * means[label].mean)
-    gaps = {label: _gap(values[best], known, sign, len(values) - 1) for label, known in values.items() if label != best}
+    pairs = len(values) * (len(values) - 1) // 2  # any two may turn out the best and one that it beats
+    gaps = {label: _gap(values[best], known, sign, pairs) for label, known in values.items() if label != best}
     nearest = sorted(gaps, key=lambda label: gap.mean if (gap := gaps[label]) else float("inf"))
     return Verdict(best, means[best], {label: gaps[label] for label in nearest}, bool(enough))
 

@@ -1,4 +1,5 @@
 import pytest
+from scipy.stats import t
 
 from oneshot_fl.reporting.page.verdict import verdict_on
 
@@ -54,3 +55,11 @@ def test_where_low_is_good_the_lowest_is_best():
 def test_many_rivals_are_counted():
     alike = {name: _seeds(0.5, 0.6, 0.4) for name in "abcdef"}
     assert verdict_on(alike).words == "Not told apart from b, c, d and 2 more."
+
+
+def test_what_beats_some_of_many_is_sure_for_every_two_of_them():
+    """Of four rows there are six pairs: half the width of a t interval at 1 - 0.05 / 6 with four degrees of freedom."""
+    rows = {"a": _seeds(0.9, 0.8, 0.85, 0.87, 0.82), "b": _seeds(0.5, 0.5, 0.4, 0.45, 0.47)}
+    rows |= {name: _seeds(0.1, 0.1, 0.2, 0.15, 0.12) for name in "cd"}
+    gap = verdict_on(rows).rivals["b"]
+    assert gap.half_width == pytest.approx(float(t.ppf(1 - 0.05 / 6 / 2, df=4)) * gap.std / 5**0.5)

@@ -73,7 +73,12 @@ def test_what_is_better_low_is_ranked_so(runs):
     errors = [run for run in runs if run.summary]
     for run in errors:
         run.summary["server"]["ece"] = run.summary["server"]["accuracy_last"]
-    assert list(field_of(errors, measure_of("ece", which="last")).ranking.ranks) == ["dense", "fedavg", "fedhydra"]
+    ece = measure_of("ece", which="last")
+    field = field_of(errors, ece)
+    assert list(field.ranking.ranks) == ["dense", "fedavg", "fedhydra"]
+    differences = rank_sheets(field, ece)[-1].records
+    assert next((each["row"], each["minus"]) for each in differences) == ("dense", "fedavg")
+    assert all(each["mean"] < 0 for each in differences)  # the better row's error is the smaller one
 
 
 @pytest.mark.parametrize(
