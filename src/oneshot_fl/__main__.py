@@ -35,8 +35,7 @@ def _through_hydra() -> None:
     from oneshot_fl.config.sweep import SweepFolder
     from oneshot_fl.launchers.hydra_side import JobFailedError
     from oneshot_fl.launchers.task import OF_JOBS, run
-    from oneshot_fl.sweeps.lines import last_line
-    from oneshot_fl.sweeps.search import best_of
+    from oneshot_fl.sweeps.search import closing_lines
 
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
@@ -52,9 +51,8 @@ def _through_hydra() -> None:
         raise
     finally:
         if SweepFolder.folder is not None:
-            for line in (last_line(SweepFolder.folder), best_of(SweepFolder.folder)):
-                if line:
-                    say(line)
+            for line in closing_lines(SweepFolder.folder):
+                say(line)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from safetensors import SafetensorError
 
@@ -37,7 +38,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
-    temporary = path.with_name(path.name + ".new")
+    temporary = path.with_name(f"{path.name}.{uuid4().hex[:8]}.new")  # another process may write the same file
     try:
         with writing(str(path)):
             write_file(temporary, content)

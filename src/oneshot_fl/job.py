@@ -37,7 +37,7 @@ def job(
     with traced(folder, known) as trace:
         _lease(config, trace)
         experiment = bind()
-        trace.describe({**experiment.record, **_own(known), **({"key": place.key} if place else {})})
+        trace.describe({**experiment.record, **_own(known), **(place.told if place else {})})
         from oneshot_fl.pipeline import run
 
         summary = run(experiment, folder)

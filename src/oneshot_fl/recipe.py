@@ -68,6 +68,10 @@ def _collect(node: Any, found: dict[str, None]) -> None:
         _collect(inner, found)
 
 
-def digest_of(phase: str, inputs: Any) -> str:
-    """A digest of the code that a phase's result depends on: its own module's, and that of every `_target_` inside."""
-    return digest([phase, *map(module_of, targets(inputs))])
+def digest_of(phase: str, inputs: Any, *others: str) -> str:
+    """A digest of the code that a phase's result depends on: its own module's, and that of every `_target_` inside.
+
+    Args:
+        others: modules that do the work and that neither the phase's module nor the inputs name.
+    """
+    return digest([phase, *others, *map(module_of, targets(inputs))])

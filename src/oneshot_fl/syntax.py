@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+OWN = Path(__file__).read_bytes()
+"""The text that this process runs, whatever an upgrade writes over it meanwhile."""
 MOST = 2000
 """Texts that are kept; of more the oldest are dropped."""
 
@@ -95,7 +97,7 @@ def _file() -> Path:
 
 def _seal(entries: str) -> str:
     """Over the entries and over how they are made."""
-    return hashlib.sha256(Path(__file__).read_bytes() + entries.encode()).hexdigest()
+    return hashlib.sha256(OWN + entries.encode()).hexdigest()
 
 
 def _parsed(text: str) -> Syntax:

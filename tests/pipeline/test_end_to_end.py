@@ -254,7 +254,7 @@ def test_where_a_student_begins(tiny, tmp_path, init, alike):
 
 
 def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tmp_path):
-    cfg = tiny(*digit_domains, "partition=leave_one_domain_out", "method=fedavg", "clients=sam")
+    cfg = tiny(*digit_domains, "partition=leave_one_domain_out", "partition.clients=3", "method=fedavg", "clients=sam")
     summary = run(cfg, tmp_path / "run")
     assert summary["partition"]["settings"] == {"clients": 3, "held_out": "svhn"}
     assert summary["partition"]["sizes"] == [6, 6, 6]

@@ -1,5 +1,7 @@
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -35,6 +37,20 @@ def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path, monkeypatch):
     write_atomically(path, "new")
     assert seen == ["old", "new"]  # the file is on the disk before it gets its name, and then the folder
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_processes_that_write_one_file_at_once_do_not_disturb_each_other(tmp_path):
+    path, begun = tmp_path / "shared", Barrier(4)
+
+    def write(number):
+        begun.wait()
+        for _ in range(50):
+            write_atomically(path, str(number) * 1000)
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(write, range(4)))
+    assert path.read_text() in {str(number) * 1000 for number in range(4)}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_whatever_lies_there_is_removed_but_not_what_a_link_leads_to(tmp_path):

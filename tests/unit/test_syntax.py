@@ -91,9 +91,7 @@ def test_damage_is_as_if_nothing_was_kept(process, parsed, monkeypatch, damage):
         {"cut short": kept[:-20], "changed": kept.replace("a.b", "a.c"), "another kind": "[]"}.get(damage, kept)
     )
     if damage == "of another version":
-        source = file.with_name("another.py")
-        source.write_text("")
-        monkeypatch.setattr(syntax, "__file__", str(source))
+        monkeypatch.setattr(syntax, "OWN", b"")
     assert syntax_of(TEXT) == right
     assert len(parsed) == 2
 

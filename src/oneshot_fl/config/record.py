@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
 from oneshot_fl.config.compose import changed, overrides, plain
-from oneshot_fl.recipe import digest_of
+from oneshot_fl.config.named import code_of, named
 
 SCHEMA = 1
 TRACE = "run.json"
@@ -43,7 +43,7 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         "changed": changed(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
         "settings": {**compared(config, cfg.seed), "models": models},
-        "code": {"digest": digest_of("oneshot_fl.pipeline", config), "commit": commit()},
+        "code": {"digest": code_of(config, named(config)), "commit": commit()},
     }
 
 

@@ -1,9 +1,11 @@
 """A model from the folder of a run whose file does not describe itself, as those of earlier versions.
 
-Its configuration says what to build, its weights are checked.
+Its configuration says what to build, and is trusted no more than a file that describes itself: only our own builders
+run, and others that the owner of this machine has allowed by name.
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,22 @@ from torch import nn
 
 from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
-from oneshot_fl.config.compose import recipe
+from oneshot_fl.config.compose import plain
+from oneshot_fl.config.described import build
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.per_architecture import together
+from oneshot_fl.models.described import ModelDescription
 
 
-def saved_model(folder: Path) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:
+def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:
     """The global model of a run, in evaluation mode, what it takes, and the names of its classes.
 
+    Args:
+        allowed: names of functions or classes, not ours, that may be imported to build the model.
+
     Raises:
-        OneshotError: the folder holds no finished run, or its files do not fit each other.
+        OneshotError: the folder holds no finished run, its files do not fit each other, or its architecture is not
+            allowed.
     """
     try:
         summary = json.loads((folder / "summary.json").read_text())
@@ -37,8 +43,13 @@ def saved_model(folder: Path) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:
             f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its summary.json, "
             "config.yaml and server.safetensors"
         ) from error
-    model = together([Architecture(recipe(node)).build(spec) for node in server_models(cfg)])
-    return load_model(model, tensors, str(folder / "server.safetensors")).eval(), spec, names
+    nodes = tuple(plain(node) for node in server_models(cfg))
+    source, layout = (
+        str(folder / "server.safetensors"),
+        {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()},
+    )
+    model = build(ModelDescription("classifier", nodes, spec, names), allowed=allowed, source=source, layout=layout)
+    return load_model(model, tensors, source).eval(), spec, names
 
 
 def _spec(told: dict[str, Any]) -> DataSpec:

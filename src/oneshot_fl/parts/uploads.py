@@ -1,5 +1,6 @@
 """What the server receives, once, and what it has when a method's parts are made."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -8,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.artifacts import fingerprint
+from oneshot_fl.code import digest, module_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.recipe import targets
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ class Uploads:
     quarantined: tuple[Quarantined, ...] = ()
     """What was turned away on the way here, and why."""
 
+    def __post_init__(self) -> None:
+        """Gates and reports know uploads by their names alone: two of one name would be judged as one."""
+        names = [*(upload.name for upload in self.classifiers), *(upload.name for upload in self.decoders)]
+        if repeated := [name for name, times in Counter(names).items() if name and times > 1]:
+            raise ValueError(f"several uploads are called {repeated[0]}: every client needs a name of its own")
+
     @property
     def models(self) -> list[nn.Module]:
         """The classifiers themselves; m counts those."""
@@ -96,12 +105,16 @@ class Uploads:
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
 
     def through(self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any]) -> "Uploads":
-        """What a step (an attack, a gate) leaves of them; an upload that it replaced gets a key that says by what."""
+        """What a step (an attack, a gate) leaves of them; an upload that it replaced gets a key that says by what.
+
+        That is the step's settings and code, and all uploads, since it may have looked at the others too.
+        """
         after = step(self)
+        by = fingerprint([self.key, described, digest(map(module_of, targets(described)))])
         return replace(
             after,
-            classifiers=_rekeyed(self.classifiers, after.classifiers, described),
-            decoders=_rekeyed(self.decoders, after.decoders, described),
+            classifiers=_rekeyed(self.classifiers, after.classifiers, by),
+            decoders=_rekeyed(self.decoders, after.decoders, by),
         )
 
     def without(self, reasons: Mapping[str, str]) -> "Uploads":
@@ -119,11 +132,11 @@ class Uploads:
         return {**{upload.name: upload for upload in self.classifiers}, **decoders}
 
 
-def _rekeyed(before: tuple[Upload, ...], after: tuple[Upload, ...], described: Mapping[str, Any]) -> tuple[Upload, ...]:
+def _rekeyed(before: tuple[Upload, ...], after: tuple[Upload, ...], by: str) -> tuple[Upload, ...]:
     untouched = {id(upload) for upload in before}
     return tuple(
-        upload if id(upload) in untouched else replace(upload, key=fingerprint([upload.key, described]))
-        for upload in after
+        upload if id(upload) in untouched else replace(upload, key=fingerprint([upload.key, place, by]))
+        for place, upload in enumerate(after)
     )
 
 

@@ -115,5 +115,5 @@ def _global_rng() -> list[torch.Tensor]:
 
 def _set_global_rng(states: list[torch.Tensor]) -> None:
     torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state_all(states[1:])
+    for device, state in enumerate(states[1 : torch.cuda.device_count() + 1]):
+        torch.cuda.set_rng_state(state, device)

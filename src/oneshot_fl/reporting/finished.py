@@ -1,9 +1,10 @@
 """Runs that are done already: found again before any data is loaded, so that a sweep begun anew skips them.
 
 `<store>/runs/<key>.<arithmetic>.json` names the folder of a finished run. The key covers the whole configuration, the
-code and, for data that lies in files, every file's place, size and time of change; the arithmetic is what the machine
-made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it does. Data of a user's own
-function may come from anywhere: such runs load them, and find the results of their phases in the store instead.
+files that it only names, the code and, for data that lies in files, every file's place, size and time of change; the
+arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it
+does. Data of a user's own function may come from anywhere: such runs load them, and find the results of their phases in
+the store instead.
 """
 
 import hashlib
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oneshot_fl.config.named import code_of, named
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
-from oneshot_fl.recipe import digest_of
 from oneshot_fl.reporting.record import TRACE
 
 MOST_FILES = 200_000
@@ -41,24 +42,29 @@ class Finished:
     def _file(self) -> Path:
         return self.store / "runs" / f"{self.key}.{self.arithmetic}.json"
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What a run's trace says of it."""
+        return {"key": self.key, "arithmetic": self.arithmetic}
+
     def find(self) -> Path | None:
         """The folder of a finished run of this key and arithmetic that is still there."""
-        return self._named(self._file)
+        return self._named(self._file, self.told)
 
     def find_of_any_machine(self) -> Path | None:
         """The same whatever the machine made of `auto`, for those who ask on behalf of another machine."""
         files = sorted((self.store / "runs").glob(f"{self.key}.*.json"))
-        return next((folder for file in files if (folder := self._named(file))), None)
+        return next((folder for file in files if (folder := self._named(file, {"key": self.key}))), None)
 
-    def _named(self, file: Path) -> Path | None:
+    def _named(self, file: Path, told: Mapping[str, str]) -> Path | None:
         try:
             folder = Path(json.loads(file.read_text())["folder"])
             trace = json.loads((folder / TRACE).read_text())
             json.loads((folder / "summary.json").read_text())
         except (OSError, ValueError, KeyError, TypeError):
             return None  # never seen, moved or damaged: it is run
-        done = isinstance(trace, dict) and trace.get("status") == "done" and trace.get("key") == self.key
-        return folder if done else None
+        wanted = {"status": "done", **told}
+        return folder if isinstance(trace, dict) and wanted.items() <= _texts(trace).items() else None
 
     def remember(self, folder: Path) -> None:
         """The run in `folder` is done."""
@@ -72,7 +78,9 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     Raises:
         OneshotError: a `_target_` has no module.
     """
-    if not all(_is_ours(config.get(group)) for group in ("data", "proxy")):
+    files = named(config)
+    targets = [target for file in files if file.group == "data" for target in file.targets]
+    if not all(map(_is_ours, [*(_target(config.get(group)) for group in ("data", "proxy")), *targets])):
         return None
     roots = {str(node["root"]) for group in ("data", "proxy") if (node := config[group]).get("root")}
     stamps = {root: _stamp(Path(root)) for root in sorted(roots)}
@@ -80,7 +88,8 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
         return None
     told = {key: value for key, value in config.items() if key not in ANYWHERE}
     told["trainer"] = {key: value for key, value in config["trainer"].items() if key != "jobs_per_gpu"}
-    text = json.dumps([told, digest_of("oneshot_fl.pipeline", config), stamps], sort_keys=True, default=str)
+    also = [[file.group, file.name, file.text] for file in files]
+    text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
     return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
 
@@ -101,8 +110,12 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     return json.loads((folder / "summary.json").read_text())
 
 
-def _is_ours(node: Any) -> bool:
-    return isinstance(node, Mapping) and str(node.get("_target_", "oneshot_fl.")).startswith("oneshot_fl.")
+def _target(node: Any) -> str:
+    return str(node.get("_target_", "oneshot_fl.")) if isinstance(node, Mapping) else ""
+
+
+def _is_ours(target: str) -> bool:
+    return target.startswith("oneshot_fl.")
 
 
 def _stamp(root: Path) -> str | None:
@@ -116,7 +129,18 @@ def _stamp(root: Path) -> str | None:
     return digest.hexdigest()
 
 
+def _texts(trace: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value for key, value in trace.items() if isinstance(value, str)}
+
+
 def _files(root: Path) -> Iterator[Path]:
-    for folder, below, names in os.walk(root):
+    """Also behind links, as data are read; a link that leads back up is left."""
+    above: dict[str, frozenset[str]] = {}
+    for folder, below, names in os.walk(root, followlinks=True):
+        real, before = os.path.realpath(folder), above.get(os.path.dirname(folder), frozenset())
+        if real in before:
+            below.clear()
+            continue
+        above[folder] = before | {real}
         below.sort()
         yield from (path for name in sorted(names) if (path := Path(folder) / name).is_file())

@@ -29,7 +29,7 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
     """
     path = place / NAME if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
-        model, spec, class_names = saved_model(place)
+        model, spec, class_names = saved_model(place, allowed=allowed)
         return ServedModel(model, spec, class_names, temperature=1.0)
     file = read_model(path)
     told = file.description

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.disk import write_atomically
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.sweeps.lines import last_line
 from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
 from oneshot_fl.sweeps.rerun import GRID
 from oneshot_fl.sweeps.state import Job, jobs_of
@@ -76,6 +77,16 @@ def best_of(folder: Path) -> str | None:
         f"best of {len(known)} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
         f"accuracy, by which nothing was chosen, is {accuracy:.2%}; {best.folder}"
     )
+
+
+def closing_lines(folder: Path) -> list[str]:
+    """What a sweep says when it ends; where its folder cannot be read any more, why, which changes no exit code."""
+    try:
+        return [line for line in (last_line(folder), best_of(folder)) if line]
+    except OneshotError:  # what lies there is no sweep, as the launcher has said
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"{folder}: cannot tell what came of the sweep ({one_line(error)})"]
 
 
 def _validated(job: Job) -> dict[str, Any] | None:

@@ -70,3 +70,17 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
     _saved(tmp_path, lenet5(SMALL), "server_model=cnn2")
     with pytest.raises(OneshotError, match=r"server\.safetensors"):
         saved_model(tmp_path)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["as the architecture", "inside of it"])
+def test_a_folder_of_somebody_else_runs_none_of_its_own_code(tmp_path, inside):
+    marker = tmp_path / "ran"
+    theirs = {"_target_": "os.mkdir", "path": str(marker)}
+    ours = {"_target_": "oneshot_fl.models.classifiers.cnn2", "name": "m", "norm": theirs}
+    folder = _saved(tmp_path, cnn2(SMALL, norm=True))
+    cfg = OmegaConf.load(folder / "config.yaml")
+    cfg.model = ours if inside else {"name": "m", **theirs}
+    OmegaConf.save(cfg, folder / "config.yaml")
+    with pytest.raises(OneshotError, match=r"server.safetensors: architecture.norm|os.mkdir.*not allowed"):
+        saved_model(folder)
+    assert not marker.exists()

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.code import _seen
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from tests.parts import SMALL, decoder_of, server_of
 
-BY = {"_target_": "some.attack", "strength": 3}
+BY = {"_target_": "oneshot_fl.parts.attacks.Backdoor", "strength": 3}
 
 
 def _uploads() -> Uploads:
@@ -69,6 +71,26 @@ def test_a_replaced_key_says_by_what_and_of_what():
     assert len({*_keys(uploads), *_keys(one), *_keys(other)}) == 12
 
 
+def test_a_replaced_key_says_by_which_code_beside_which_others_and_where(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    uploads, by = _uploads(), {"_target_": "some_attack.Attack"}
+    others = replace(uploads, classifiers=(uploads.classifiers[0], replace(uploads.classifiers[1], key="other")))
+
+    def first(given):
+        return replace(given, classifiers=(replace(given.classifiers[0]), *given.classifiers[1:]))
+
+    keys = []
+    for strength in (3, 4):
+        (tmp_path / "some_attack.py").write_text(f"STRENGTH = {strength}\nclass Attack: ...\n")
+        _seen.clear()
+        keys.append(uploads.through(first, by).classifiers[0].key)
+    keys.append(others.through(first, by).classifiers[0].key)
+    assert len(set(keys)) == 3
+    alike = replace(uploads, classifiers=tuple(replace(each, key="same") for each in uploads.classifiers))
+    after = alike.through(lambda given: replace(given, classifiers=tuple(map(replace, given.classifiers))), by)
+    assert len({each.key for each in after.classifiers}) == 3
+
+
 def test_a_step_that_drops_uploads_leaves_the_keys_of_those_that_stay():
     uploads = _uploads()
     after = uploads.through(lambda given: replace(given, classifiers=given.classifiers[1:]), BY)
@@ -101,3 +123,13 @@ def test_a_server_knows_what_it_lacks_of_what_is_made_on_demand():
         student=nn.Identity(),
     )
     assert whole.lacks(needs) == frozenset()
+
+
+def test_uploads_of_one_name_are_refused():
+    """Of one kind or two: gates and reports know them by their names alone."""
+    uploads = _uploads()
+    first, second, third = uploads.classifiers
+    with pytest.raises(ValueError, match="several uploads are called client 3"):
+        replace(uploads, classifiers=(replace(first, name="client 3"), second, third))
+    with pytest.raises(ValueError, match="several uploads are called a"):
+        Uploads((replace(first, name="a"), replace(second, name="a")))

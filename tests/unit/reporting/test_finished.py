@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from oneshot_fl.code import _seen
+from oneshot_fl.config.compose import reading_also
 from oneshot_fl.reporting.finished import Finished, adopt, finished
 
 
@@ -26,7 +28,7 @@ def _config(root, **more):
 @pytest.fixture
 def code(monkeypatch):
     """Say what digest the code has."""
-    return lambda digest: monkeypatch.setattr("oneshot_fl.reporting.finished.digest_of", lambda *_: digest)
+    return lambda digest: monkeypatch.setattr("oneshot_fl.reporting.finished.code_of", lambda *_: digest)
 
 
 def _key(*given, **more):
@@ -57,9 +59,63 @@ def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
     assert finished(config) is None
 
 
-def _finish(folder, key, status="done"):
+def test_files_that_are_only_named_count(root, tmp_path):
+    own = tmp_path / "own" / "model"
+    own.mkdir(parents=True)
+    mine = own / "mine.yaml"
+    with reading_also(tmp_path / "own"):
+        mine.write_text("name: mine\n_target_: oneshot_fl.models.zoo.resnet\ndepth: 18\n")
+        told = (
+            {"server_model": "mine"},
+            {"model": {"names": ["cnn2", "mine"]}},
+            {"evaluate": {"privacy": {"model": "mine"}}},
+        )
+        before = [_key(root, **more) for more in told]
+        alone = _key(root)
+        mine.write_text("name: mine\n_target_: oneshot_fl.models.zoo.resnet\ndepth: 34\n")
+        assert not set(before) & {_key(root, **more) for more in told}
+        assert alone == _key(root)
+
+
+def test_the_code_of_what_is_only_named_counts(root, tmp_path, monkeypatch):
+    own = tmp_path / "own" / "model"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("name: mine\n# _target_: no.such.module\n_target_: mine_code.Net\n")
+    code = tmp_path / "code" / "mine_code.py"
+    code.parent.mkdir()
+    monkeypatch.syspath_prepend(str(code.parent))
+    keys = []
+    with reading_also(tmp_path / "own"):
+        for width in (8, 16):
+            code.write_text(f"class Net:\n    width = {width}\n")
+            _seen.clear()
+            keys.append(_key(root, server_model="mine"))
+    assert len(set(keys)) == 2
+
+
+def test_another_data_set_of_a_users_function_may_come_from_anywhere_too(root, tmp_path):
+    own = tmp_path / "own" / "data"
+    own.mkdir(parents=True)
+    (own / "theirs.yaml").write_text("name: theirs\n_target_: their_data.load\n")
+    config = _config(root, proxy={"name": "other", "data": "theirs", "fraction": 1.0})
+    with reading_also(tmp_path / "own"):
+        assert finished(config) is None
+
+
+def test_files_behind_links_count_and_a_link_back_up_ends(root, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "image.png").write_bytes(b"pixels")
+    (root / "test").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(root)
+    key = _key(root)
+    (elsewhere / "another.png").write_bytes(b"more")
+    assert _key(root) != key
+
+
+def _finish(folder, key, status="done", arithmetic="cpu.32-true"):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps({"key": key, "status": status}))
+    (folder / "run.json").write_text(json.dumps({"key": key, "status": status, "arithmetic": arithmetic}))
     (folder / "summary.json").write_text(json.dumps({"method": "dense"}))
     (folder / "metrics.csv").write_text("metric,step,value\n")
 
@@ -67,7 +123,7 @@ def _finish(folder, key, status="done"):
 def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     place, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     assert place.find() is None
-    _finish(done, "k")
+    _finish(done, "k", arithmetic="cuda.32-true")
     place.remember(done)
     assert place.find() == done
     of_this_machine = Finished(tmp_path / "store", "k", "cpu.32-true")
@@ -76,6 +132,15 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {"summary.json", "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
+
+
+def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):
+    first, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
+    _finish(done, "k", arithmetic="cuda.32-true")
+    first.remember(done)
+    _finish(done, "k", arithmetic="cpu.bf16-mixed")
+    assert first.find() is None
+    assert first.find_of_any_machine() == done
 
 
 @pytest.mark.parametrize("damage", ["key", "status", "summary", "trace", "pointer"])

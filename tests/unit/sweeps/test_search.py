@@ -4,7 +4,7 @@ import pytest
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.manifest import Manifest
-from oneshot_fl.sweeps.search import best_of, check_objective, searches, told, value_of
+from oneshot_fl.sweeps.search import best_of, check_objective, closing_lines, searches, told, value_of
 
 GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
@@ -24,6 +24,22 @@ def _sweep(folder, summaries):
         (place / "run.json").write_text(json.dumps({"job": number, "status": "done" if summary else "failed"}))
         if summary:
             (place / "summary.json").write_text(json.dumps(summary))
+
+
+def test_a_sweep_ends_with_what_it_did_and_its_best(tmp_path):
+    _sweep(tmp_path, [_summary(0.3), None, _summary(0.2)])
+    done, best = closing_lines(tmp_path)
+    assert done.startswith("2 done, 1 failed: ")
+    assert best.startswith("best of 2 trials by 20.00% disagreement")
+
+
+def test_what_cannot_be_read_any_more_does_not_change_how_a_sweep_ends(tmp_path):
+    _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
+    (tmp_path / "0" / "summary.json").unlink()
+    (line,) = closing_lines(tmp_path)
+    assert line.startswith(f"{tmp_path}: cannot tell what came of the sweep (")
+    (tmp_path / "sweep.json").write_text("{}")
+    assert closing_lines(tmp_path) == []  # the launcher has said so
 
 
 def test_a_grid_is_no_search_and_gives_accuracies():

@@ -190,7 +190,7 @@ class _LocalClient:
             **self._again,
             **({} if self.plan.poison is None else {"poison": described(self.plan.poison)}),
         }
-        return {**inputs, "code": digest_of(__name__, inputs)}
+        return {**inputs, "code": digest_of(__name__, inputs, type(self.plan.kind).__module__)}
 
     def fit(self, settings: TrainerSettings, advance: Callable[[], None], work: Path) -> Artifact:
         """Train; what is stored is what is uploaded. Stopped in the middle, it begins anew."""

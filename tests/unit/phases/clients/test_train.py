@@ -87,6 +87,14 @@ def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_
     assert len(set(keys)) == 4
 
 
+def test_the_code_that_trains_a_kind_is_part_of_the_key(data, context, monkeypatch):
+    asked = []
+    monkeypatch.setattr("oneshot_fl.recipe.digest", lambda modules: asked.append(list(modules)) or "code")
+    _train(data, context, [range(20)])
+    assert all("oneshot_fl.phases.clients.classifier" in modules for modules in asked)
+    assert asked
+
+
 def test_augmentation_changes_what_is_learned(data, context):
     plain, augmented = (
         _train(data, context, [range(20)], epochs=1, augmentation=name)[0].upload.model.state_dict()["0.weight"]
