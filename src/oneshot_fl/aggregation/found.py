@@ -1,18 +1,21 @@
 """What lies in a folder or a zip of uploads; nothing is unpacked to the disk, and no link is followed."""
 
+import lzma
 import os
 import stat
+import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.fits import shown
 from oneshot_fl.models.model_file import LARGEST, ModelFile, parse_model, read_model
 
 SUFFIX = ".safetensors"
@@ -21,8 +24,22 @@ BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 MOST_FILES = 10_000
 LARGEST_ZIP = 8 * 10**9
 """Bytes of a zip, and of everything that is read out of one."""
-OF_A_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
-"""What Python raises over a member that is damaged, encrypted, or packed in a way that it does not know."""
+LONGEST_NAME = 160
+"""Letters of a name in reports; of a longer path the middle is left out."""
+OF_A_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    MemoryError,
+)
+"""What Python raises over a member that is damaged, encrypted, packed in a way that it does not know, or that asks for
+more memory than there is (an LZMA dictionary of 4 GB takes a few bytes)."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +47,14 @@ class Found:
     """One file that somebody uploaded."""
 
     name: str
-    """Below the folder or in the zip, printable."""
+    """Its path below the folder or in the zip, made printable, and numbered where another is printed alike: it is what
+    the server tells uploads apart by."""
     read: Callable[[], ModelFile]
     """The file, or an `OneshotError` that says what is wrong with it."""
+
+
+Entry = tuple[str, Callable[[str], ModelFile]]
+"""A path below the folder or in the zip as its sender wrote it, and what reads the file under the name it is given."""
 
 
 def found_in(uploads: Path, *, largest: int = LARGEST) -> list[Found]:
@@ -46,32 +68,48 @@ def found_in(uploads: Path, *, largest: int = LARGEST) -> list[Found]:
         OneshotError: there is no such folder or zip, it cannot be read, or it holds no file or too many.
     """
     if uploads.is_dir():
-        found = list(_in_folder(uploads, largest))
+        entries = list(_in_folder(uploads, largest))
     elif uploads.is_file():
-        found = list(_in_zip(uploads, largest))
+        entries = list(_in_zip(uploads, largest))
     else:
         raise OneshotError(f"{uploads}: is neither a folder nor a zip of uploads")
-    if not found:
+    if not entries:
         raise OneshotError(f"{uploads}: holds no upload; each client's is one {SUFFIX} file (oneshot-fl pack makes it)")
-    if len(found) > MOST_FILES:
-        raise OneshotError(f"{uploads}: holds {len(found):,} files, more than {MOST_FILES:,}")
+    if len(entries) > MOST_FILES:
+        raise OneshotError(f"{uploads}: holds {len(entries):,} files, more than {MOST_FILES:,}")
+    entries.sort(key=lambda entry: entry[0])
+    names = _names([path for path, _ in entries])
+    found = [Found(name, partial(read, name)) for name, (_, read) in zip(names, entries, strict=True)]
     return sorted(found, key=lambda each: each.name)
 
 
-def _in_folder(folder: Path, largest: int) -> Iterator[Found]:
+def _names(paths: Sequence[str]) -> list[str]:
+    """A name for each path, no two alike; a path that is printable as it is keeps it, whatever comes before it."""
+    own = {path for path in paths if path == _printable(path)}
+    taken, numbers, names = set(own), defaultdict[str, Iterator[int]](lambda: count(2)), list[str]()
+    for path in paths:
+        name = plain = _printable(path)
+        if name in taken and path not in own:
+            name = next(each for number in numbers[plain] if (each := f"{plain} ({number})") not in taken)
+        own.discard(path)  # whoever repeats it in a zip is numbered
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
     for parent, below, names in os.walk(folder):
         below[:] = sorted(name for name in below if not name.startswith("."))
         for path in (Path(parent, name) for name in names if _counts(name)):
-            name = _printable(str(path.relative_to(folder)))
-            yield Found(name, partial(_of_folder, path, name, largest))
+            yield str(path.relative_to(folder)), partial(_of_folder, path, largest)
 
 
-def _of_folder(path: Path, name: str, largest: int) -> ModelFile:
-    _check_suffix(name)
+def _of_folder(path: Path, largest: int, name: str) -> ModelFile:
+    _check_suffix(path.name, name)
     return read_model(path, source=name, largest=largest)
 
 
-def _in_zip(path: Path, largest: int) -> Iterator[Found]:
+def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
     if path.stat().st_size > LARGEST_ZIP:
         raise OneshotError(f"{path}: is larger than {LARGEST_ZIP:,} bytes")
     try:
@@ -80,17 +118,15 @@ def _in_zip(path: Path, largest: int) -> Iterator[Found]:
     except OF_A_ZIP as error:
         raise OneshotError(f"{path}: is no zip of uploads ({_why(error)})") from error
     left = [LARGEST_ZIP]
-    for number, member in enumerate(members):
+    for member in members:
         if not member.filename.endswith("/") and _counts(PurePosixPath(member.filename).name):
-            name = _printable(member.filename)
-            again = any(name == _printable(each.filename) for each in members[:number])
-            yield Found(f"{name} ({number})" if again else name, partial(_of_zip, path, member, name, largest, left))
+            yield member.filename, partial(_of_zip, path, member, largest, left)
 
 
-def _of_zip(path: Path, member: zipfile.ZipInfo, name: str, largest: int, left: list[int]) -> ModelFile:
+def _of_zip(path: Path, member: zipfile.ZipInfo, largest: int, left: list[int], name: str) -> ModelFile:
     """One member, read into memory; `left` is what may still be read out of the whole zip."""
-    _check_place(member)
-    _check_suffix(name)
+    _check_place(member, name)
+    _check_suffix(member.filename, name)
     limit = min(largest, left[0])
     if member.file_size > limit:
         raise OneshotError(f"{name}: would be larger than {limit:,} bytes")
@@ -105,18 +141,18 @@ def _of_zip(path: Path, member: zipfile.ZipInfo, name: str, largest: int, left: 
     return parse_model(content, name)
 
 
-def _check_place(member: zipfile.ZipInfo) -> None:
+def _check_place(member: zipfile.ZipInfo, name: str) -> None:
     """Nothing is unpacked, so a path cannot do harm; but an honest zip has no such paths and no links."""
     parts = PurePosixPath(member.filename).parts
     if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in member.filename:
-        raise OneshotError(f"{_printable(member.filename)}: its path leads out of the zip")
+        raise OneshotError(f"{name}: its path leads out of the zip")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
-        raise OneshotError(f"{_printable(member.filename)}: is a link or device, not a file")
+        raise OneshotError(f"{name}: is a link or device, not a file")
 
 
-def _check_suffix(name: str) -> None:
-    if not name.endswith(SUFFIX):
+def _check_suffix(path: str, name: str) -> None:
+    if not path.endswith(SUFFIX):
         raise OneshotError(f"{name}: is no {SUFFIX} file, and nothing else is read (no pickle, weights_only or not)")
 
 
@@ -125,9 +161,12 @@ def _counts(name: str) -> bool:
     return not name.startswith(".") and PurePosixPath(name).suffix.lower() not in BESIDE
 
 
-def _printable(name: str) -> str:
-    return shown(name).strip("'")
+def _printable(path: str) -> str:
+    """On one line, with its ending."""
+    name = "".join(letter if letter.isprintable() else "?" for letter in " ".join(path.split()))
+    half = (LONGEST_NAME - 3) // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
 
 
 def _why(error: Exception) -> str:
-    return reason(error)[:160]
+    return reason(error)[:160] or type(error).__name__

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,22 @@ Tree = dict[str, list[Path]]
 """The image files of every folder of a folder, by its name."""
 
 
+@dataclass(frozen=True)
+class Unusable:
+    """What lies where images are looked for and cannot be read as one, or as a folder of them."""
+
+    path: Path
+    what: str
+    """Follows the path in a sentence."""
+    remedy: str
+    """What whoever has the files should do."""
+
+    @property
+    def error(self) -> OneshotError:
+        """Of a data set, which is read whole or not at all."""
+        return OneshotError(f"data.root: {self.path} {self.what}: {self.remedy}")
+
+
 def suffixes() -> tuple[str, ...]:
     """How the names of image files end: torchvision's list, and GIF."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
@@ -35,7 +52,7 @@ def subfolders(folder: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_hidden(entry.name))
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable(error).error from error
 
 
 def images_in(folder: Path) -> list[Path]:
@@ -47,12 +64,28 @@ def images_in(folder: Path) -> list[Path]:
         OneshotError: a folder cannot be read, links lead to one of them twice, or what is named like an image is no
             regular file (a pipe, a device, a link to nothing).
     """
-    found: list[Path] = []
+    found = list[Path]()
+    for each in images_and_unusable_in(folder):
+        if isinstance(each, Unusable):
+            raise each.error
+        found.append(each)
+    return found
+
+
+def images_and_unusable_in(folder: Path) -> list[Path | Unusable]:
+    """The same for whoever can do without some: in the place of what cannot be used is what is wrong with it."""
+    found: list[Path | Unusable] = []
     seen: set[str] = set()
     if not folder.exists():
         return found
-    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
-        _note_once(parent, seen)
+    walk = os.walk(folder, onerror=lambda error: found.append(_unreadable(error)), followlinks=True)
+    for parent, folders, names in walk:
+        if (real := os.path.realpath(parent)) in seen:  # links that lead back up would be followed for ever
+            what = f"is a link to {real}, whose images are found already"
+            found.append(Unusable(Path(parent), what, "remove the link"))
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         found += [_regular(Path(parent, name)) for name in sorted(names) if _is_image(name)]
     return found
@@ -68,25 +101,16 @@ def _is_image(name: str) -> bool:
     return not _is_hidden(name) and has_file_allowed_extension(name, suffixes())
 
 
-def _note_once(folder: str, seen: set[str]) -> None:
-    """Links that lead back up would be followed for ever."""
-    if (real := os.path.realpath(folder)) in seen:
-        raise OneshotError(f"data.root: {folder} is a link to {real}, whose images are found already: remove the link")
-    seen.add(real)
+def _regular(path: Path) -> Path | Unusable:
+    try:
+        regular = path.is_file()
+    except OSError as error:
+        return _unreadable(error)
+    return path if regular else Unusable(path, "is named like an image and is no regular file", "remove or replace it")
 
 
-def _regular(path: Path) -> Path:
-    if not path.is_file():
-        raise OneshotError(f"data.root: {path} is named like an image and is no regular file: remove or replace it")
-    return path
-
-
-def _refuse(error: OSError) -> None:
-    raise _unreadable(error) from error
-
-
-def _unreadable(error: OSError) -> OneshotError:
-    return OneshotError(f"data.root: {error.filename} cannot be read ({error.strerror}): change its permissions")
+def _unreadable(error: OSError) -> Unusable:
+    return Unusable(Path(str(error.filename)), f"cannot be read ({error.strerror})", "change its permissions")
 
 
 def tree(folder: Path) -> Tree:
@@ -142,7 +166,7 @@ def _sha256(paths: Iterable[Path]) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as error:
-            raise _unreadable(error) from error
+            raise _unreadable(error).error from error
     return digest.hexdigest()
 
 

@@ -1,5 +1,6 @@
 """Whatever a user calls an image, as the pixels that a model is asked about: decoded as `data=image_folder` does it."""
 
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oneshot_fl.data.decode import Decoding, UnsuitableImageError, decoded_file, decoded_image
-from oneshot_fl.data.images import images_in
+from oneshot_fl.data.images import Unusable, images_and_unusable_in
+from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError
 
 if TYPE_CHECKING:
@@ -33,19 +35,33 @@ class Picture:
 def pictures(given: "Image.Image | str | Path | Tensor | Iterable[object]", how: Decoding) -> Iterator[Picture]:
     """Every image in what was given, in its order; folders with all below them.
 
+    Where there is none at a path, or none that is a file, the picture says so and the others follow.
+
     Raises:
-        OneshotError: a file or folder does not exist, a folder holds no image, or something is no image at all.
+        OneshotError: there is no image at any path, or something is no image at all.
     """
-    numbered = 0
+    numbered, found = 0, False
+    absent: list[Picture] = []  # waits for the first image: where none comes it is the error
     for source in _one_by_one(given):
-        if isinstance(source, Path):
+        if isinstance(source, Picture) and not found:
+            absent.append(source)
+            continue
+        if not found:
+            yield from absent
+            found = True
+        if isinstance(source, Picture):
+            yield source
+        elif isinstance(source, Path):
             yield _from_file(source, how)
         else:
             yield _from_memory(str(numbered), source, how)
             numbered += 1
+    if absent and not found:
+        raise OneshotError("; ".join(one.problem for one in absent))
 
 
-def _one_by_one(given: object) -> Iterator["Path | Image.Image"]:
+def _one_by_one(given: object) -> Iterator["Path | Image.Image | Picture"]:
+    """Files and pictures that are still to be decoded; what is no file as the picture that says so."""
     from PIL import Image
 
     if isinstance(given, str | Path):
@@ -61,15 +77,32 @@ def _one_by_one(given: object) -> Iterator["Path | Image.Image"]:
         raise OneshotError(f"images: {type(given).__name__} is no image; give paths, Pillow's pictures or tensors")
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> Iterator[Path | Picture]:
     """The file itself, or all images of a folder."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise OneshotError(f"{path}: there is no such file or folder; give images or folders of images")
-    if not (found := images_in(path)):
-        raise OneshotError(f"{path}: holds no image file; give images or folders of images")
-    return found
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        yield _absent(path, "is a link to nothing" if path.is_symlink() else "there is no such file or folder")
+        return
+    except (OSError, ValueError) as error:  # a ValueError is about a letter that no path can have
+        yield _absent(path, f"cannot be read ({reason(error)})")
+        return
+    if stat.S_ISREG(mode):
+        yield path
+    elif not stat.S_ISDIR(mode):
+        yield _absent(path, "is neither a file nor a folder")
+    elif not (found := images_and_unusable_in(path)):
+        yield _absent(path, "holds no image file")
+    else:
+        yield from (_irregular(each) if isinstance(each, Unusable) else each for each in found)
+
+
+def _absent(path: Path, what: str) -> Picture:
+    return Picture(str(path), None, f"{path}: {what}; give images or folders of images")
+
+
+def _irregular(found: Unusable) -> Picture:
+    return Picture(str(found.path), None, f"{found.path} {found.what}: {found.remedy}")
 
 
 def _from_pixels(pixels: Tensor) -> "Iterator[Image.Image]":

@@ -124,3 +124,94 @@ def test_nothing_and_too_much_are_refused(folder, write, monkeypatch):
     monkeypatch.setattr(found, "MOST_FILES", 1)
     with pytest.raises(OneshotError, match="more than 1"):
         found_in(folder)
+
+
+def test_too_many_members_are_refused_before_anything_is_done_with_them(tmp_path, monkeypatch):
+    _zip(tmp_path / "all.zip", {f"{k}.safetensors": b"" for k in range(3)})
+    monkeypatch.setattr(found, "MOST_FILES", 2)
+    monkeypatch.setattr(found, "_printable", None)
+    with pytest.raises(OneshotError, match="holds 3 files, more than 2"):
+        found_in(tmp_path / "all.zip")
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_each_of_thousands_of_members_is_looked_at_a_few_times(alike, tmp_path, monkeypatch):
+    """A comparison of every two of them would take minutes."""
+    _zip(tmp_path / "all.zip", {f"{' ' * k if alike else k}x.safetensors": b"" for k in range(2000)})
+    printable, looked = found._printable, []
+    monkeypatch.setattr(found, "_printable", lambda path: looked.append(path) or printable(path))
+    assert len({each.name for each in found_in(tmp_path / "all.zip")}) == 2000
+    assert len(looked) <= 3 * 2000
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_does_not_cost_the_others(packing, write, tmp_path):
+    """Whichever of its bytes is another; of many that are not packed some are tried."""
+    sound = write("one").read_bytes()
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("bad.safetensors", bytes(range(256)) * 4, packing)
+        archive.writestr("one.safetensors", sound)
+        first, end = archive.infolist()[0], archive.infolist()[1].header_offset
+    content = (tmp_path / "all.zip").read_bytes()
+    for place in range(30 + len(first.filename), end, 50 if packing == zipfile.ZIP_STORED else 5):
+        (tmp_path / "all.zip").write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        reasons = _reasons(tmp_path / "all.zip")
+        assert reasons["one.safetensors"] == ""
+        assert reasons["bad.safetensors"].startswith("bad.safetensors: ")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), EOFError()])
+def test_an_error_that_says_nothing_is_named(error, write, tmp_path, monkeypatch):
+    """Of a dictionary of 4 GB, which LZMA asks for in a few bytes, and of a member that is cut off."""
+    _zip(tmp_path / "all.zip", {"a.safetensors": write("one").read_bytes()})
+
+    def read(*_):
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", read)
+    (reason,) = _reasons(tmp_path / "all.zip").values()
+    assert reason == f"a.safetensors: cannot be read out of the zip ({type(error).__name__})"
+
+
+ALIKE = ("client  1.safetensors", "client 1.safetensors", "client\t1.safetensors", "client 1.safetensors (2)")
+"""Files that a reader of a report would take for one, and what one of them would be called if numbers were not looked
+at."""
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_names_that_are_printed_alike_are_told_apart(kind, folder, tmp_path):
+    """Whoever has an honest name keeps it, so nobody rides on it."""
+    for name in ALIKE:
+        (folder / name).write_bytes(b"")
+    _zip(tmp_path / "all.zip", dict.fromkeys(ALIKE, b""))
+    names = [each.name for each in found_in(folder if kind == "folder" else tmp_path / "all.zip")]
+    assert names == ["client 1.safetensors", *(f"client 1.safetensors ({number})" for number in (2, 3, 4))]
+
+
+def test_an_upload_is_read_from_its_own_file_whatever_it_is_called(write, folder):
+    honest, hostile = write("client 1").read_bytes(), write("client  1").read_bytes()
+    files = {each.name: each.read() for each in found_in(folder)}
+    assert files["client 1.safetensors"].content == honest
+    assert files["client 1.safetensors (2)"].content == hostile
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_long_path_is_read_and_its_name_keeps_both_ends(kind, write, folder, tmp_path):
+    content = write("one").read_bytes()
+    paths = [f"{'below' * 20}/{'x' * 100}{middle}{'y' * 100}.safetensors" for middle in "ab"]
+    (folder / "one.safetensors").unlink()
+    (folder / paths[0]).parent.mkdir()
+    for path in paths:
+        (folder / path).write_bytes(content)
+    _zip(tmp_path / "all.zip", dict.fromkeys(paths, content))
+    reasons = _reasons(folder if kind == "folder" else tmp_path / "all.zip")
+    first, second = sorted(reasons)
+    assert second == f"{first} (2)"
+    assert (first.startswith("belowbelow"), first.endswith("yyy.safetensors"), len(first) < 200) == (True, True, True)
+    assert set(reasons.values()) == {""}
+
+
+def test_only_the_file_itself_says_what_it_is(folder):
+    """Not its name once white space is gone."""
+    (folder / "a.safetensors\n").write_bytes(b"")
+    assert "nothing else is read" in _reasons(folder)["a.safetensors"]

@@ -7,7 +7,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 from oneshot_fl.data.image_folder import image_folder
-from oneshot_fl.data.images import images_in
+from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in
 from oneshot_fl.errors import OneshotError
 from tests.unit.data.image_files import write_image
 
@@ -130,6 +130,15 @@ def test_images_deeper_in_a_class_folder_are_found_as_by_torchvision(folder):
     names = [Path(path).name for path, label in ImageFolder(str(folder / "train")).samples if label == 0]
     assert [path.name for path in images_in(folder / "train" / "ant")] == names
     assert _load(folder).train_images[:4, 0, 0, 0].tolist() == [0, 1, 2, 7]
+
+
+def test_whoever_can_do_without_some_images_is_told_of_them_in_their_place(folder):
+    ants = folder / "train" / "ant"
+    (ants / "1.png").unlink()
+    (ants / "1.png").symlink_to("nothing.png")
+    found = images_and_unusable_in(ants)
+    irregular = Unusable(ants / "1.png", "is named like an image and is no regular file", "remove or replace it")
+    assert found == [ants / "0.png", irregular, ants / "2.png"]
 
 
 def test_equal_names_sizes_and_dates_are_not_equal_images(folder):

@@ -58,3 +58,10 @@ def test_more_images_than_a_batch_keep_their_order_among_those_that_cannot_be_us
     assert [getattr(one, "label", "bad") for one in answers] == ["bright"] * AT_ONCE + ["bad", "dark"]
     with pytest.raises(OneshotError, match=r"0\.png is not a readable image"):
         _served().predict(images)
+
+
+def test_images_of_a_batch_are_answered_whatever_else_was_named(tmp_path):
+    answers = list(_served().answers([WHITE, tmp_path / "absent.png", torch.zeros_like(WHITE)]))
+    assert [getattr(one, "label", "absent") for one in answers] == ["bright", "absent", "dark"]
+    with pytest.raises(OneshotError, match=r"absent\.png: there is no such file"):
+        _served().predict([WHITE, tmp_path / "absent.png"])

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -83,3 +85,57 @@ def test_what_is_no_image_is_one_line(given, says):
 def test_an_empty_folder_is_one_line(tmp_path):
     with pytest.raises(OneshotError, match="holds no image file"):
         list(pictures(tmp_path, HOW))
+
+
+def test_what_is_no_file_is_told_in_its_place_and_the_others_go_on(tmp_path):
+    good = _file(tmp_path / "a" / "1.png")
+    (tmp_path / "a" / "0.png").symlink_to("nothing.png")
+    (tmp_path / "a" / "again").symlink_to(".")
+    os.mkfifo(tmp_path / "a" / "2.png")
+    (tmp_path / "empty").mkdir()
+    given = ["/nowhere", tmp_path / "a", tmp_path / "a" / "0.png", tmp_path / "a" / "2.png", tmp_path / "empty", good]
+    found = list(pictures(given, HOW))
+    assert [one.problem for one in found] == [
+        "/nowhere: there is no such file or folder; give images or folders of images",
+        f"{tmp_path}/a/0.png is named like an image and is no regular file: remove or replace it",
+        "",
+        f"{tmp_path}/a/2.png is named like an image and is no regular file: remove or replace it",
+        f"{tmp_path}/a/again is a link to {tmp_path}/a, whose images are found already: remove the link",
+        f"{tmp_path}/a/0.png: is a link to nothing; give images or folders of images",
+        f"{tmp_path}/a/2.png: is neither a file nor a folder; give images or folders of images",
+        f"{tmp_path}/empty: holds no image file; give images or folders of images",
+        "",
+    ]
+    assert [one.name for one in found if one.pixels is not None] == [str(good), str(good)]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_path_that_cannot_be_is_told(tmp_path, name):
+    _, told = pictures([_file(tmp_path / "0.png"), name], HOW)
+    assert (told.pixels, "cannot be read" in told.problem, "data.root" in told.problem) == (None, True, False)
+
+
+def test_where_there_is_no_image_at_all_every_path_is_named_in_one_line(tmp_path):
+    (tmp_path / "0.png").symlink_to("nothing.png")
+    with pytest.raises(OneshotError, match=r"^/nowhere: there is no such .*; .*/0\.png is named like an image"):
+        list(pictures(["/nowhere", tmp_path], HOW))
+    assert list(pictures([], HOW)) == []
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    """As any user but root would see it."""
+    scandir = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith("below"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    _file(tmp_path / "0.png")
+    _file(tmp_path / "below" / "1.png")
+    monkeypatch.setattr(os, "scandir", forbidden)
+    first, told = pictures(tmp_path, HOW)
+    assert (first.problem, told.problem) == (
+        "",
+        f"{tmp_path}/below cannot be read (Permission denied): change its permissions",
+    )
