@@ -5,6 +5,7 @@ python pack.py model.pt client.safetensors
 
 import json
 import sys
+from unicodedata import normalize
 
 import torch
 from safetensors.torch import save_file
@@ -16,7 +17,8 @@ CLASSES = ["benign", "malignant", "unclear"]  # in the order of the model's outp
 COUNTS = None  # [120, 30, 0], if the server may know
 # ---------------------------------------------------------------------------------------------------------------------
 
-told = {"format": 1, "kind": "classifier", "architectures": [ARCHITECTURE], "data": DATA, "class_names": CLASSES}
+names = [normalize("NFC", name.strip()) for name in CLASSES]  # as the server wants them spelt
+told = {"format": 1, "kind": "classifier", "architectures": [ARCHITECTURE], "data": DATA, "class_names": names}
 told |= {"label_counts": COUNTS} if COUNTS else {}
 state = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
 save_file(

@@ -25,7 +25,7 @@ def train(message: Message, context: Context) -> Message:
             *shlex.split(str(given["client-settings"])),
             out=out,
             number=number,
-            classes=[name for name in str(given["classes"]).split(",") if name],
+            classes=[name for name in map(str.strip, str(given["classes"]).split(",")) if name],
             counts=bool(given["counts"]),
         )
         file = out.read_bytes()

@@ -153,11 +153,12 @@ def pack(
 ) -> None:
     """Make an upload of a client's model, on the client's own machine."""
     from oneshot_fl.aggregation.pack import pack as write
+    from oneshot_fl.models.described import class_name
 
     told = {
         "kind": kind,
         "data": {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)},
-        "class_names": classes.split(","),
+        "class_names": [class_name(each) for each in classes.split(",")],
         "samples": samples,
         "label_counts": None if counts is None else _numbers("--counts", counts),
     }

@@ -6,13 +6,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.config import from_overrides
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding
-from oneshot_fl.data.images import labelled, read_images, tree
+from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.described import ModelDescription, class_name
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
@@ -74,8 +75,8 @@ def _experiment(overrides: Sequence[str]) -> Experiment:
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:
     """The client's images by class and file name, on the device that it trains on; there is no test set."""
     how = experiment.data.load.settings
-    found = tree(folder)
-    names = list(class_names) or [name for name, paths in found.items() if paths]
+    found = tree_by_class(folder)
+    names = list(map(class_name, class_names)) or [name for name, paths in found.items() if paths]
     if unknown := sorted(name for name, paths in found.items() if paths and name not in names):
         raise OneshotError(f"{folder}: holds images of {unknown[0]}, which is none of the classes {', '.join(names)}")
     decoding = Decoding(how["size"], how["channels"], how["max_value"], how["background"])

@@ -17,8 +17,9 @@ from oneshot_fl.errors import NothingLeftError, OneshotError, named_line
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Uploads
-from oneshot_fl.recipe import described, digest_of
+from oneshot_fl.recipe import Recipe, described, digest_of
 
 T = TypeVar("T", bound=Hashable)
 
@@ -37,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that was uploaded, as the server works on it."""
+    """Everything that was uploaded and is used, as the server works on it."""
 
     spec: DataSpec
     class_names: tuple[str, ...]
@@ -45,36 +46,63 @@ class Federation:
     uploads: Uploads
 
 
-def federation_of(found: Iterable[Found], *, allowed: Collection[str] = ()) -> Federation:
+def federation_of(
+    found: Iterable[Found], *, allowed: Collection[str] = (), gate: Recipe[UploadStep] | None = None
+) -> Federation:
     """Read, build and try every file; what is wrong goes to `uploads.quarantined`, the rest is aligned.
 
     The federation's images are those that most uploads take (the first, where equally many do); its classes are the
-    union of all, in the order in which they are first named.
+    union of all, in the order in which they are first named. An upload that the gate turns away has no say in any of
+    this: the federation is built anew of the others, until the gate lets all of them through.
 
     Args:
         found: the files.
         allowed: architectures that are imported although they are not ours.
+        gate: judges the uploads, where there is one.
 
     Raises:
         NothingLeftError: no file is an upload that can be used.
     """
+    members, unreadable = _read(found, allowed)
+    turned_away: list[Quarantined] = []
+    while True:
+        federation = _built(members, unreadable, turned_away)
+        more = [] if gate is None else _turned_away(gate, federation)
+        if not more:
+            return federation
+        turned_away += more
+        members = [one for one in members if one.name not in {each.name for each in more}]
+
+
+def _read(found: Iterable[Found], allowed: Collection[str]) -> tuple[list[Member], list[Quarantined]]:
     members: list[Member] = []
-    quarantined: list[Quarantined] = []
+    unreadable: list[Quarantined] = []
     for each in found:
         try:
             members.append(_member(each, allowed, members))
         except OneshotError as error:
-            quarantined.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
-    if members:
-        size = _most_common([(one.description.spec.channels, one.description.spec.size) for one in members])
-        quarantined += [_of_other_images(one, size) for one in members if _images_of(one) != size]
-        members = [one for one in members if _images_of(one) == size]
-    if not members:
-        reasons = "; ".join(f"{one.name}: {one.reason}" for one in quarantined)
+            unreadable.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
+    return members, unreadable
+
+
+def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
+    """The federation of those of `read` whose images most of them take."""
+    if not read:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in [*unreadable, *turned_away])
         raise NothingLeftError(f"no upload can be used ({reasons})")
+    size = _most_common([_images_of(one) for one in read])
+    members = [one for one in read if _images_of(one) == size]
+    others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
     names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
     spec = _common_spec([one.description.spec for one in members], len(names))
-    return Federation(spec, names, tuple(members), _uploads(members, spec, names, quarantined))
+    return Federation(spec, names, tuple(members), _uploads(members, spec, names, [*unreadable, *others, *turned_away]))
+
+
+def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:
+    """Whom the gate turns away of a federation's uploads."""
+    uploads = federation.uploads
+    after, there = step_for(gate, federation.spec)(uploads), uploads.named()
+    return [one for one in after.quarantined[len(uploads.quarantined) :] if one.name in there]
 
 
 def _member(found: Found, allowed: Collection[str], before: Sequence[Member]) -> Member:

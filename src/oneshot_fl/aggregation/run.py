@@ -1,6 +1,7 @@
 """One aggregation: a folder or zip of uploads in, one self-describing model and a report out."""
 
 import json
+import os
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -9,15 +10,16 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from oneshot_fl.aggregation.classes import note_of_look_alikes, note_of_unused, tree_by_class
 from oneshot_fl.aggregation.contribution import contributions
 from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.serving import serving_of
+from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding
-from oneshot_fl.data.images import labelled, read_images, tree
+from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.disk import write_atomically, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
@@ -61,10 +63,11 @@ def aggregate(
         NothingLeftError: no upload can be used.
         OneshotError: something is wrong with the uploads, the overrides, or the test set.
     """
+    _check_apart(uploads, out)
     begun, console = time.perf_counter(), Console()
     with writing(str(out)):
         out.mkdir(parents=True, exist_ok=True)
-    federation = federation_of(found_in(uploads), allowed=allowed)
+    federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each
@@ -72,8 +75,9 @@ def aggregate(
         if member.description.kind == "classifier"
         for each in member.architectures
     ]
-    plan, notes = serving_of(federation.uploads, federation.spec, architectures, overrides)
+    plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
     tested = None if test is None else _test_set(test, federation, plan)
+    notes = [*of_plan, *note_of_look_alikes(federation.class_names)]
     with session(plan, out, console) as context:
         for note in notes:
             context.progress.note(note)
@@ -81,10 +85,23 @@ def aggregate(
             plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
         )
         _stop_if(strict, served.given.uploads.quarantined)
+        late = note_of_unused(federation, served.given.uploads)
+        for note in late:
+            context.progress.note(note)
         accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
-        summary = _written(out, federation, plan, served, accuracies, notes, time.perf_counter() - begun, console)
+        seconds = time.perf_counter() - begun
+        summary = _written(out, federation, plan, served, accuracies, [*notes, *late], seconds, console)
         context.log.outcome(outcome(summary, served, [out / NAME, out / "summary.json"]))
     return summary
+
+
+def _check_apart(uploads: Path, out: Path) -> None:
+    """The next call would take a `server.safetensors` among the uploads for a client's."""
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(uploads)):
+        raise OneshotError(
+            f"--out {out}: is {uploads} itself or lies in it, where the next call would take {NAME} for an upload; "
+            "choose a folder outside of it"
+        )
 
 
 def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
@@ -96,7 +113,7 @@ def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
 def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatches:
     """Test images, decoded to the federation's size; every folder is one of its classes."""
     spec = federation.spec
-    files = labelled(folder, tree(folder), list(federation.class_names), complete=False)
+    files = labelled(folder, tree_by_class(folder), list(federation.class_names), complete=False)
     how = Decoding(spec.size, spec.channels, None, GREY)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how)["test"]
     device = device_of(plan.trainer)

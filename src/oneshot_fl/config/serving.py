@@ -5,16 +5,19 @@ from dataclasses import replace
 
 from oneshot_fl.config.bind import bind_serving
 from oneshot_fl.config.checks import check, source_needs
-from oneshot_fl.config.compose import composed
+from oneshot_fl.config.compose import composed, plain, recipe
 from oneshot_fl.config.explain import explain
+from oneshot_fl.config.groups import INSIDE
+from oneshot_fl.config.rules import check_call, check_group
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import architecture as structure
+from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
-from oneshot_fl.recipe import described
+from oneshot_fl.recipe import Recipe, described
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
@@ -26,10 +29,30 @@ NEVER_MET = {
 """Needs of a method that uploads do not meet."""
 
 
+def gate_of(overrides: Sequence[str]) -> Recipe[UploadStep] | None:
+    """The gate alone, which judges before anything is chosen for uploads: nothing here depends on them.
+
+    Raises:
+        OneshotError: an override is wrong or has no place here, or a setting of the gate is.
+    """
+    for override in overrides:
+        _check_override(override)
+    chosen = [*_defaults(overrides), *overrides]
+    try:
+        node = plain(composed(*chosen).gate)
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, chosen)) from error
+    check_group("gate", node)
+    if not node:
+        return None
+    check_call("gate", node, given=INSIDE)
+    return recipe(node)
+
+
 def serving_of(
     uploads: Uploads, spec: DataSpec, architectures: Sequence[Architecture], overrides: Sequence[str]
 ) -> tuple[Serving, list[str]]:
-    """What the server will do with these uploads, and notes on what was chosen for want of something.
+    """What the server will do with uploads that a gate has left, and notes on what was chosen for want of something.
 
     Without overrides: `method=fedchorus budget=reduced gate=checks hearing=witnesses`; another method makes recitals
     for a hearing only where both are asked for. The server's model is built as the (first)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
@@ -79,13 +80,13 @@ class ModelDescription:
     """What logits are divided by before the softmax; None: not calibrated."""
 
     def metadata(self) -> dict[str, str]:
-        """What `described_by` reads, for a safetensors file."""
+        """What `described_by` reads, for a safetensors file; names of classes as `class_name` writes them."""
         spec = self.spec
         told = {
             "kind": self.kind,
             "architectures": [dict(one) for one in self.architectures],
             "data": {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)},
-            "class_names": list(self.class_names),
+            "class_names": list(map(class_name, self.class_names)),
             "samples": self.samples,
             "label_counts": None if self.label_counts is None else list(self.label_counts),
             "versions": dict(self.versions),
@@ -94,6 +95,14 @@ class ModelDescription:
             "temperature": self.temperature,
         }
         return as_metadata(told)
+
+
+def class_name(text: str) -> str:
+    """The name of a class as files have it: no white space around it, letters and their marks composed (NFC).
+
+    Clients' classes are aligned by name, so one name has one spelling.
+    """
+    return normalize("NFC", text.strip())
 
 
 def as_metadata(told: Mapping[str, Any]) -> dict[str, str]:
@@ -120,6 +129,11 @@ def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
     if told["kind"] == "decoder" and len(told["architectures"]) > 1:
         raise OneshotError(f"{source}: architectures: a decoder has one, not {len(told['architectures'])}")
     names, counts, samples = told["class_names"], told.get("label_counts"), told.get("samples")
+    if other := [name for name in names if name != class_name(name)]:
+        raise OneshotError(
+            f"{source}: class_names: {shown(ascii(other[0]))} must be written {shown(ascii(class_name(other[0])))}, "
+            "without white space around it and in Unicode's form NFC"
+        )
     if counts is not None and (len(counts) != len(names) or not sum(counts) or samples not in (None, sum(counts))):
         raise OneshotError(
             f"{source}: label_counts={shown(counts)}: must be one number for each of {len(names)} class_names, not all "

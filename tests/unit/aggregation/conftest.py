@@ -23,7 +23,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def write(folder: Path) -> Write:
-    """Write one upload; its weights are random, each file's its own, and its running statistics fit them."""
+    """Write one upload; its weights are random, each file's its own, and its running statistics fit them.
+
+    With `times` the weights are multiplied afterwards, which no training leaves: the gate turns the upload away.
+    """
 
     def write(
         name: str,
@@ -33,6 +36,7 @@ def write(folder: Path) -> Write:
         kind: str = "classifier",
         size: int = 8,
         mean: float = 0.5,
+        times: float = 1.0,
         **more: object,
     ) -> Path:
         spec = DataSpec(1, size, len(classes), (mean,), (0.5,))
@@ -44,6 +48,8 @@ def write(folder: Path) -> Write:
                 parameter.data += 0.1 * torch.randn_like(parameter)
             if kind == "classifier":
                 built.train()(torch.randn(64, 1, size, size))
+        for parameter in built.parameters():
+            parameter.data *= times
         path = folder / f"{name}.safetensors"
         write_model(path, built.state_dict(), told)
         return path

@@ -6,10 +6,13 @@ import torch
 from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
+from oneshot_fl.config.serving import gate_of
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
+from oneshot_fl.parts.uploads import Uploads
+from tests.parts import recipe_of
 
 
 def _of(folder, **options):
@@ -119,6 +122,66 @@ def test_a_model_that_answers_in_another_shape_is_quarantined(write, folder, tmp
         "answers two images with (2, 5), not (2, 3)"
         in _reasons(_of(folder, allowed=["odd_net.Odd"]))["odd.safetensors"]
     )
+
+
+class LastOfMany:
+    """A gate that turns the last upload away, as long as there is another."""
+
+    def __call__(self, uploads: Uploads) -> Uploads:
+        names = list(uploads.named())
+        return uploads.without({names[-1]: f"the last of {len(names)}"} if len(names) > 1 else {})
+
+
+def test_what_the_gate_turns_away_has_no_say_in_what_the_federation_is(write, folder):
+    write("0evil", classes="zyxa", model="lenet5", mean=0.25, times=100.0)
+    write("1evil", classes="w", mean=0.25, times=100.0)
+    for name in ("one", "two"):
+        write(name, samples=100)
+    federation = _of(folder, gate=gate_of(()))
+    assert _reasons(federation).keys() == {"0evil.safetensors", "1evil.safetensors"}
+    assert (federation.class_names, federation.spec.classes, federation.spec.mean) == (("a", "b", "c"), 3, (0.5,))
+    assert federation.uploads.sizes == [100, 100]
+    assert [one.name for one in federation.members] == ["one.safetensors", "two.safetensors"]
+    assert not any(isinstance(model, AlignedClassifier) for model in federation.uploads.models)
+    (folder / "0evil.safetensors").unlink()
+    (folder / "1evil.safetensors").unlink()
+    assert [one.key for one in _of(folder).uploads.classifiers] == [one.key for one in federation.uploads.classifiers]
+
+
+def test_classes_of_one_honest_client_alone_stay(write, folder):
+    write("one")
+    write("two", classes="d")
+    assert _of(folder, gate=gate_of(())).class_names == ("a", "b", "c", "d")
+
+
+def test_images_of_a_majority_that_the_gate_turns_away_are_not_everybodys(write, folder):
+    for name in ("one", "two", "three"):
+        write(name, size=16, times=100.0)
+    for name in ("four", "five"):
+        write(name)
+    federation = _of(folder, gate=gate_of(()))
+    assert federation.spec.size == 8
+    assert [one.name for one in federation.members] == ["five.safetensors", "four.safetensors"]
+    assert _reasons(federation).keys() == {"one.safetensors", "two.safetensors", "three.safetensors"}
+
+
+def test_the_gate_judges_anew_until_it_turns_nobody_away(write, folder):
+    for name in ("a", "b", "c"):
+        write(name, classes=f"z{name}")
+    (folder / "broken.safetensors").write_bytes(b"x" * 100)
+    federation = _of(folder, gate=recipe_of(LastOfMany))
+    assert federation.class_names == ("z", "a")
+    assert list(_reasons(federation).items())[1:] == [
+        ("c.safetensors", "the last of 3"),
+        ("b.safetensors", "the last of 2"),
+    ]
+    assert next(iter(_reasons(federation))) == "broken.safetensors"
+
+
+def test_where_the_gate_leaves_nobody_the_reasons_are_told(write, folder):
+    write("one", times=100.0)
+    with pytest.raises(NothingLeftError, match=r"no upload can be used \(one\.safetensors: .*(explode|statistics)"):
+        _of(folder, gate=gate_of(()))
 
 
 def test_where_nothing_is_left_the_reasons_are_told(folder):

@@ -1,6 +1,7 @@
 """A client's model becomes an upload that the server reads; what does not fit is one line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from oneshot_fl import cli
 from oneshot_fl.aggregation.pack import pack, state_of
 from oneshot_fl.config.described import build, load
 from oneshot_fl.errors import OneshotError
@@ -82,6 +84,30 @@ def test_what_holds_no_model_is_refused(content, tmp_path):
         torch.save(content, tmp_path / "model.pt")
     with pytest.raises(OneshotError, match=r"model\.pt"):
         state_of(tmp_path / "model.pt")
+
+
+SPELT_OTHERWISE = ("a", " caf\u00e9 ", "cafe\u0301 noir")
+AS_THEY_SHOULD_BE = ("a", "caf\u00e9", "caf\u00e9 noir")
+
+
+def test_the_command_writes_names_of_classes_as_everybody_does(tmp_path, monkeypatch):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    out, images = tmp_path / "client.safetensors", ("--channels", "1", "--size", "8", "--mean", "0.5", "--std", "0.5")
+    named = ("--model", "cnn2", "--classes", ",".join(SPELT_OTHERWISE), "--out", str(out))
+    monkeypatch.setattr(sys, "argv", ["oneshot-fl", "pack", str(tmp_path / "model.pt"), *images, *named])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert read_model(out).description.class_names == AS_THEY_SHOULD_BE
+
+
+def test_the_stand_alone_script_writes_names_of_classes_likewise(tmp_path):
+    torch.save(nn.Linear(1, 1).state_dict(), tmp_path / "model.pt")
+    own = re.sub(r"(?m)^CLASSES = .*$", f"CLASSES = {SPELT_OTHERWISE}", PACK.read_text())
+    (tmp_path / "pack.py").write_text(own, encoding="utf-8")
+    out = tmp_path / "client.safetensors"
+    subprocess.run([sys.executable, tmp_path / "pack.py", tmp_path / "model.pt", out], check=True)
+    assert read_model(out).description.class_names == AS_THEY_SHOULD_BE
 
 
 def test_the_stand_alone_script_makes_a_file_that_we_read(tmp_path):

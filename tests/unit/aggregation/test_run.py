@@ -80,6 +80,47 @@ def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):
     assert call(str(tmp_path / "absent"), "--out", str(tmp_path / "out"))[0] == 2
 
 
+@pytest.mark.parametrize("place", [".", "out", "below/out", "../link/out", "../uploads"])
+def test_results_among_the_uploads_are_refused_before_anything_is_made(uploads, call, folder, tmp_path, place):
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(folder.rglob("*"))
+    code, printed = call(uploads, "--out", f"{uploads}/{place}", "method=fedavg")
+    assert (code, f"--out {folder / place}: " in printed, "choose a folder outside of it" in printed) == (2, True, True)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_results_beside_uploads_that_are_named_alike_are_fine(uploads, call, folder):
+    assert call(uploads, "--out", f"{folder}-out", "method=fedavg")[0] == 0
+
+
+def test_an_upload_that_is_turned_away_decides_nothing_for_the_others(write, folder, call, tmp_path):
+    write("0evil", classes="zyxw", model="lenet5", mean=0.25, times=100.0)
+    for name in ("one", "two", "three"):
+        write(name, samples=100)
+    code, printed = call(str(folder), "--out", str(tmp_path / "out"), "method=fedavg")
+    assert (code, "3 of 4 uploads used" in printed) == (0, True), printed
+    assert "note: quarantined 0evil.safetensors: " in printed
+    description = read_model(tmp_path / "out" / "server.safetensors").description
+    assert (description.class_names, description.architectures[0]["name"]) == (("a", "b", "c"), "cnn2")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [one["name"] for one in report["quarantined"]] == ["0evil.safetensors"]
+    assert report["notes"] == []
+    code, printed = call(str(folder), "--out", str(tmp_path / "strict"), "method=fedavg", "--strict")
+    assert (code, "0evil.safetensors: " in printed, "--strict" in printed) == (2, True, True)
+    for name in ("one", "two", "three"):
+        (folder / f"{name}.safetensors").unlink()
+    assert call(str(folder), "--out", str(tmp_path / "none"), "method=fedavg")[0] == 3
+
+
+def test_names_of_classes_that_may_mean_the_same_are_noted(write, folder, call, tmp_path):
+    write("one")
+    write("two", classes="abC")
+    code, printed = call(str(folder), "--out", str(tmp_path / "out"))
+    assert (code, "note: classes 'c' and 'C' differ only in case" in printed) == (0, True), printed
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any("classes 'c' and 'C'" in note for note in report["notes"])
+
+
 def test_a_test_folder_is_tested_on_and_another_method_is_chosen(uploads, call, tmp_path):
     for name in ("a", "b"):
         (tmp_path / "images" / name).mkdir(parents=True)

@@ -37,6 +37,11 @@ def test_what_is_written_is_read():
     assert described_by(little.metadata(), "a file") == little
 
 
+def test_names_of_classes_are_written_as_a_reader_takes_them():
+    spelt = replace(TOLD, class_names=(" dog ", "cafe\u0301"))
+    assert described_by(spelt.metadata(), "a file").class_names == ("dog", "caf\u00e9")
+
+
 def test_one_mean_is_for_all_channels_and_counts_make_up_samples():
     read = _read(data={"channels": 3, "size": 28, "mean": [0.5], "std": [0.25]}, samples=...)
     assert read.spec.mean == (0.5, 0.5, 0.5)
@@ -74,6 +79,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"class_names": ["a", "a"]}, "class_names"),
     ({"class_names": []}, "class_names"),
     ({"class_names": ["a", "b\x1b[31m"]}, "class_names"),
+    ({"class_names": ["a", " dog"]}, "class_names: ' dog' must be written 'dog', without white space"),
+    ({"class_names": ["a", "cafe\u0301"]}, r"class_names: 'cafe\\u0301' must be written 'caf\\xe9', .*NFC"),
     ({"label_counts": [3]}, "label_counts"),
     ({"label_counts": [0, 0], "samples": ...}, "label_counts"),
     ({"label_counts": [3, 5]}, "make up samples=7"),

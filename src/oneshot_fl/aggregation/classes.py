@@ -1,0 +1,57 @@
+"""Classes by their names: the folders of images that stand for them, and what is to be noted of a federation's."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from unicodedata import normalize
+
+from oneshot_fl.aggregation.federation import Federation
+from oneshot_fl.data.images import Tree, tree
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.described import class_name
+from oneshot_fl.parts.uploads import Uploads
+
+
+def tree_by_class(folder: Path) -> Tree:
+    """The images of every class folder, by the class's name as model files have it: disks may spell it otherwise.
+
+    Raises:
+        OneshotError: two folders are of one class, or images cannot be read.
+    """
+    found: Tree = {}
+    for name, paths in tree(folder).items():
+        if class_name(name) in found:
+            raise OneshotError(
+                f"{folder}: has two folders of the class {class_name(name)}, whose names differ only in white space "
+                "around them or in Unicode form; make one folder of them"
+            )
+        found[class_name(name)] = paths
+    return found
+
+
+def note_of_look_alikes(names: Iterable[str]) -> list[str]:
+    """One line where names of classes are so alike that they may mean the same."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault("".join(normalize("NFKC", name).casefold().split()), []).append(name)
+    groups = [group for group in alike.values() if len(group) > 1]
+    if not groups:
+        return []
+    first, more = " and ".join(map(repr, groups[0][:2])), f" (and {len(groups) - 1} more such)" * (len(groups) > 1)
+    return [
+        f"classes {first} differ only in case, spaces or Unicode form{more}: each is a class of its own; if they mean "
+        "the same, pack uploads again with one name"
+    ]
+
+
+def note_of_unused(federation: Federation, used: Uploads) -> list[str]:
+    """One line where only uploads have a class that were turned away once the federation was built.
+
+    The hearing does that: without their classes all recitals would have to be made again.
+    """
+    left = used.named()
+    spoken = {name for one in federation.members if one.name in left for name in one.description.class_names}
+    unused = [name for name in federation.class_names if name not in spoken]
+    if not unused:
+        return []
+    more = f" (and {len(unused) - 1} more)" * (len(unused) > 1)
+    return [f"class {unused[0]!r}{more}: only uploads that were turned away have it; the model still answers for it"]
