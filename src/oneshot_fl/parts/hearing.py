@@ -42,6 +42,7 @@ class Witnesses:
         cut: of the lift, in natural logarithms.
         least: testimony that is believed.
         classes: that a client must have been asked about; with fewer it is not judged.
+        asked: images that it must have been asked about; with fewer, too little was recited to judge by.
     """
 
     spec: DataSpec
@@ -49,6 +50,7 @@ class Witnesses:
     cut: Positive
     least: Finite
     classes: Count
+    asked: Count
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
 
     def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
@@ -85,7 +87,7 @@ class Witnesses:
         present = torch.ones(len(heard.counts), dtype=torch.bool)
         while int(present.sum()) >= FEWEST:
             testimony, asked = heard.testimonies(present)
-            judged = present & (asked >= self.classes)
+            judged = present & (asked >= self.classes) & (heard.questions(present).sum(dim=1) >= self.asked)
             k = int(testimony.where(judged, torch.inf).argmin())
             if not judged[k] or testimony[k] >= self.least:
                 return
@@ -108,10 +110,18 @@ class Heard:
     counts: Tensor
     """Images of client j's recital that show class y to itself, `[j, y]`."""
 
+    def questions(self, present: Tensor) -> Tensor:
+        """Images that each client is asked about, by class `[m, c]`; recitals of those `present` count."""
+        return torch.einsum("kj,jy->ky", _others(present), self.counts.double()) * self.recites
+
     def testimonies(self, present: Tensor) -> tuple[Tensor, Tensor]:
         """Of each client `[m]`, and how many classes it was asked about `[m]`; recitals of those `present` count."""
-        others = present & ~torch.eye(len(present), dtype=torch.bool)
-        images = torch.einsum("kj,jy->ky", others.double(), self.counts.double())
-        asked = (images > 0) & self.recites
-        lifts = torch.einsum("kj,kjy->ky", others.double(), self.lifts.double()) / images.clamp_min(1)
+        images = self.questions(present)
+        asked = images > 0
+        lifts = torch.einsum("kj,kjy->ky", _others(present), self.lifts.double()) / images.clamp_min(1)
         return (lifts * asked).sum(dim=1) / asked.sum(dim=1).clamp_min(1), asked.sum(dim=1)
+
+
+def _others(present: Tensor) -> Tensor:
+    """Whether client j is another one than client k and present, as numbers `[k, j]`."""
+    return (present & ~torch.eye(len(present), dtype=torch.bool)).double()

@@ -19,7 +19,7 @@ from tests.parts import uploads_of
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 LIFT = math.log(8) / 2
-WITNESSES = Witnesses(SPEC, images=10, cut=4.0, least=-0.1, classes=2)
+WITNESSES = Witnesses(SPEC, images=10, cut=4.0, least=-0.1, classes=2, asked=1)
 
 
 class Sees(nn.Module):
@@ -79,7 +79,9 @@ def test_without_the_first_liars_recitals_the_honest_are_believed_and_the_second
 
 
 @pytest.mark.parametrize(
-    ("honest", "liars", "changed"), [(4, 0, {}), (1, 1, {}), (3, 1, {"classes": 3})], ids=["honest", "two", "few"]
+    ("honest", "liars", "changed"),
+    [(4, 0, {}), (1, 1, {}), (3, 1, {"classes": 3}), (3, 1, {"asked": 7})],
+    ids=["honest", "two", "few classes", "few images"],
 )
 def test_nobody_is_turned_away(honest, liars, changed):
     uploads, recitals = _federation(honest, liars)
@@ -110,3 +112,10 @@ def test_a_lift_is_cut_and_only_the_first_images_are_heard():
     assert testimony.tolist() == pytest.approx([0.5 / 3] * 3 + [-0.5], abs=1e-6)
     _, asked = replace(WITNESSES, images=1).hear(uploads, recitals).testimonies(present)
     assert asked.tolist() == [1] * 4
+
+
+def test_a_client_is_judged_once_it_was_asked_about_enough_images():
+    uploads, recitals = _federation(3, 1)
+    present = torch.ones(4, dtype=torch.bool)
+    assert WITNESSES.hear(uploads, recitals).questions(present).tolist() == [[3, 0, 3]] * 4  # one of each other client
+    assert len(replace(WITNESSES, asked=6)(uploads, recitals).quarantined) == 1
