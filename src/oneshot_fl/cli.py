@@ -217,6 +217,9 @@ def predict(
     max_value: Annotated[
         float | None, typer.Option(metavar="WHITE", help="what is white in images of more than 8 bits")
     ] = None,
+    background: Annotated[
+        int, typer.Option(min=0, max=255, metavar="GREY", help="what is behind transparent pixels, as in training")
+    ] = 128,
     allow: AllowOption = None,
 ) -> None:
     """Classify images; exit code 2, and a line for each, if some cannot be used."""
@@ -224,7 +227,7 @@ def predict(
     from oneshot_fl.serving.table import write_predictions
 
     served = load(model, allowed=allow or ())
-    answers = served.answers(images, abstain=abstain, max_value=max_value)
+    answers = served.answers(images, abstain=abstain, max_value=max_value, background=background)
     if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=say):
         raise OneshotError(f"{unusable} images could not be used; their lines are above, all others are answered")
 

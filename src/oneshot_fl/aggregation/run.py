@@ -33,9 +33,6 @@ from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import NAME, write_server
 from oneshot_fl.session import session
 
-GREY = 128
-"""Behind transparent pixels of test images."""
-
 
 def aggregate(
     uploads: Path,
@@ -114,7 +111,7 @@ def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatch
     """Test images, decoded to the federation's size; every folder is one of its classes."""
     spec = federation.spec
     files = labelled(folder, tree_by_class(folder), list(federation.class_names), complete=False)
-    how = Decoding(spec.size, spec.channels, None, GREY)
+    how = Decoding(spec.size, spec.channels)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how)["test"]
     device = device_of(plan.trainer)
     return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)

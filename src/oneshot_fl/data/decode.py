@@ -33,6 +33,7 @@ UNREADABLE = (
 DEEP = ("I", "F")
 """Modes of one channel with more than 8 bits, besides those that begin with `I;16`."""
 WHITE_OF_16_BITS = 65535
+MID_GREY = 128
 
 Byte = Annotated[int, Rule("a whole number from 0 (black) to 255 (white)", lambda value: 0 <= value <= 255)]
 
@@ -47,7 +48,7 @@ class Decoding:
     """3 (colour) or 1 (grey)."""
     max_value: float | None = None
     """The value that is white in images of more than 8 bits, and becomes 255; None: such images are refused."""
-    background: int = 128
+    background: int = MID_GREY
     """The grey from 0 to 255 behind transparent pixels; mid-grey hides neither white nor black figures."""
 
 

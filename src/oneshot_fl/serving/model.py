@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.decode import MID_GREY, Decoding
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
@@ -66,6 +66,7 @@ class ServedModel(nn.Module):
         *,
         abstain: float = 0.0,
         max_value: float | None = None,
+        background: int = MID_GREY,
     ) -> list[Prediction]:
         """The class of every image, in their order.
 
@@ -74,22 +75,23 @@ class ServedModel(nn.Module):
                 that are not normalised), or several of them. They are resized and converted as training images were.
             abstain: no class is named where the most probable one is less probable than this.
             max_value: which value is white in images of more than 8 bits.
+            background: the grey from 0 to 255 behind transparent pixels.
 
         Raises:
             OneshotError: naming the first image that cannot be used.
         """
         found = []
-        for answer in self.answers(images, abstain=abstain, max_value=max_value):
+        for answer in self.answers(images, abstain=abstain, max_value=max_value, background=background):
             if isinstance(answer, Picture):
                 raise OneshotError(answer.problem)
             found.append(answer)
         return found
 
     def answers(
-        self, images: Any, *, abstain: float = 0.0, max_value: float | None = None
+        self, images: Any, *, abstain: float = 0.0, max_value: float | None = None, background: int = MID_GREY
     ) -> Iterator[Prediction | Picture]:
         """The same image by image; for one that cannot be used the picture that says why."""
-        decoded = pictures(images, Decoding(self.spec.size, self.spec.channels, max_value))
+        decoded = pictures(images, Decoding(self.spec.size, self.spec.channels, max_value, background))
         while batch := list(islice(decoded, AT_ONCE)):
             told = iter(self._predicted([one for one in batch if one.pixels is not None], abstain))
             yield from (one if one.pixels is None else next(told) for one in batch)

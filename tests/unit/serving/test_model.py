@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
@@ -41,6 +42,12 @@ def test_a_prediction_is_normalised_calibrated_and_named():
     assert found.label == "bright"
     assert found.probability == pytest.approx(expected)
     assert found.probabilities == {"dark": pytest.approx(1 - expected), "bright": pytest.approx(expected)}
+
+
+def test_transparent_pixels_lie_on_what_they_lay_on_in_training(tmp_path):
+    Image.new("LA", (2, 2), (0, 0)).save(tmp_path / "clear.png")
+    labels = [_served().predict(tmp_path / "clear.png", background=grey)[0].label for grey in (0, 255)]
+    assert labels == ["dark", "bright"]
 
 
 def test_below_the_threshold_no_class_is_named():
