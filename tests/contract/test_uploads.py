@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from oneshot_fl.config.clients import KINDS
 from oneshot_fl.config.compose import architecture, build
 from oneshot_fl.data.dataset import DataSpec
-from tests.composing import run_config
+from tests.composing import CLIENTS, run_config
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -17,7 +17,7 @@ def test_what_leaves_a_client_is_its_classifier_or_its_decoder_and_label_counts(
     cfg = tiny(f"clients.kinds=[{kind}]", "method=fedavg" if kind == "classifier" else "method=fedcvae_ens")
     run_config(cfg, tmp_path / "run")
     folders = list((tmp_path / "store" / "clients").glob("*/"))
-    assert len(folders) == 5
+    assert len(folders) == CLIENTS
     for folder in folders:
         tensors = load_file(folder / "tensors.safetensors")
         facts = json.loads((folder / "manifest.json").read_text())["facts"]
