@@ -1,8 +1,11 @@
 """Ways in which files get damaged, for tests of what reads them."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 
 def flip(path: Path, bit: int) -> None:
@@ -16,3 +19,15 @@ def become(path: Path, make: Callable[[Path], object]) -> None:
     """Put something else where a file or folder is."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    """Folders whose paths end so cannot be listed, as any user but root would see it."""
+    scandir = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith(ending):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)

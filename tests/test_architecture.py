@@ -68,9 +68,10 @@ FLOORS = (
     ("inventory",),
     ("store", "recipe", "tracking"),
     ("artifacts", "code", "fits", "locks"),
+    ("syntax",),
     ("disk", "ledger"),
     ("devices",),
-    ("process", "seeds", "errors", "values", "version", "energy", "syntax"),
+    ("process", "seeds", "errors", "values", "version", "energy"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""
 

@@ -8,7 +8,6 @@ there, nothing is kept, and each process parses for itself.
 import ast
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,9 @@ from importlib.util import cache_from_source
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from oneshot_fl.disk import write_atomically
+from oneshot_fl.errors import OneshotError
 
 OWN = Path(__file__).read_bytes()
 """The text that this process runs, whatever an upgrade writes over it meanwhile."""
@@ -66,12 +68,9 @@ def keep() -> None:
     known = {**_kept(), **_learnt}
     newest = dict(islice(known.items(), max(0, len(known) - MOST), None))
     entries = json.dumps(newest)
-    file = _file()
-    own = file.with_name(f"{file.name}.{os.getpid()}")
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        own.write_text(json.dumps([_seal(entries), entries]))
-        os.replace(own, file)
+    with suppress(OSError, OneshotError):
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(_file(), json.dumps([_seal(entries), entries]))
     _kept.cache_clear()
     _learnt.clear()
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from omegaconf import DictConfig
+
 from oneshot_fl.config.bind import bind_serving
 from oneshot_fl.config.checks import check, source_needs
 from oneshot_fl.config.compose import composed, plain, recipe
@@ -38,10 +40,7 @@ def gate_of(overrides: Sequence[str]) -> Recipe[UploadStep] | None:
     for override in overrides:
         _check_override(override)
     chosen = [*_defaults(overrides), *overrides]
-    try:
-        node = plain(composed(*chosen).gate)
-    except Exception as error:  # Hydra raises many kinds over what it cannot compose
-        raise OneshotError(explain(error, chosen)) from error
+    node = plain(_configuration(chosen).gate)
     check_group("gate", node)
     if not node:
         return None
@@ -101,14 +100,20 @@ def _images(spec: DataSpec) -> list[str]:
 def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
     clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
-    try:
-        cfg = composed(*chosen, *clients)
-    except Exception as error:  # Hydra raises many kinds over what it cannot compose
-        raise OneshotError(explain(error, chosen)) from error
+    cfg = _configuration(chosen, *clients)
     if "decoders" in source_needs(cfg) and not uploads.decoders:
         raise OneshotError(f"method={cfg.method.name}: draws its images from decoders, and nobody uploaded one")
     check(cfg)
     return bind_serving(cfg)
+
+
+def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:
+    """Composed of what was chosen, by which errors explain themselves, and of what was not."""
+    try:
+        cfg: DictConfig = composed(*chosen, *ours)
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, chosen)) from error
+    return cfg
 
 
 def _as_uploaded(serving: Serving, architectures: Sequence[Architecture]) -> StudentPlan:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.artifacts import fingerprint
-from oneshot_fl.code import digest, module_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.models.cvae import CVAE
-from oneshot_fl.recipe import targets
+from oneshot_fl.recipe import digest_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Uploads:
         That is the step's settings and code, and all uploads, since it may have looked at the others too.
         """
         after = step(self)
-        by = fingerprint([self.key, described, digest(map(module_of, targets(described)))])
+        by = fingerprint([self.key, described, digest_of(__name__, described)])
         return replace(
             after,
             classifiers=_rekeyed(self.classifiers, after.classifiers, by),

@@ -64,7 +64,8 @@ class Finished:
         except (OSError, ValueError, KeyError, TypeError):
             return None  # never seen, moved or damaged: it is run
         wanted = {"status": "done", **told}
-        return folder if isinstance(trace, dict) and wanted.items() <= _texts(trace).items() else None
+        done = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
+        return folder if done else None
 
     def remember(self, folder: Path) -> None:
         """The run in `folder` is done."""
@@ -127,10 +128,6 @@ def _stamp(root: Path) -> str | None:
         status = path.stat()
         digest.update(f"{path.relative_to(root)}:{status.st_size}:{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _texts(trace: Mapping[str, Any]) -> dict[str, str]:
-    return {key: value for key, value in trace.items() if isinstance(value, str)}
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from torchvision.datasets import ImageFolder
 from oneshot_fl.data.image_folder import image_folder
 from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in
 from oneshot_fl.errors import OneshotError
+from tests.damage import forbid
 from tests.unit.data.image_files import write_image
 
 
@@ -194,14 +195,6 @@ def test_linked_images_and_class_folders_are_fine(folder):
 
 
 def test_a_class_folder_that_cannot_be_read_is_not_left_out(folder, monkeypatch):
-    """As any user but root would see it."""
-    scandir = os.scandir
-
-    def forbidden(path):
-        if str(path).endswith("train/bee"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", forbidden)
+    forbid(monkeypatch, "train/bee")
     with pytest.raises(OneshotError, match=r"^data\.root: .*train/bee cannot be read \(Permission denied\)"):
         _load(folder)

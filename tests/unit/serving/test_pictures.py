@@ -8,6 +8,7 @@ from PIL import Image
 from oneshot_fl.data.decode import Decoding, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.serving.pictures import pictures
+from tests.damage import forbid
 
 HOW = Decoding(size=4, channels=1)
 GREY = np.arange(36, dtype=np.uint8).reshape(6, 6) * 7
@@ -123,17 +124,9 @@ def test_where_there_is_no_image_at_all_every_path_is_named_in_one_line(tmp_path
 
 
 def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
-    """As any user but root would see it."""
-    scandir = os.scandir
-
-    def forbidden(path):
-        if str(path).endswith("below"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
     _file(tmp_path / "0.png")
     _file(tmp_path / "below" / "1.png")
-    monkeypatch.setattr(os, "scandir", forbidden)
+    forbid(monkeypatch, "below")
     first, told = pictures(tmp_path, HOW)
     assert (first.problem, told.problem) == (
         "",

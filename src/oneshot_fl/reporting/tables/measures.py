@@ -31,6 +31,11 @@ class Measure:
     """Of those that upload a classifier."""
     lower_is_better: bool = False
 
+    @property
+    def sign(self) -> int:
+        """What makes more of it better."""
+        return -1 if self.lower_is_better else 1
+
 
 def measure_of(metric: str, *, which: str) -> Measure:
     """The measure of one of `METRICS` after the `last` or `best` round of the server.

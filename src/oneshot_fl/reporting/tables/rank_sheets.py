@@ -78,13 +78,10 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
 
 def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
     """By label and seed, signed so that more is better."""
-    sign = _sign(measure)
     rows = {label: by_seed(runs, measure.server) for label, runs in rows_of(group).items()}
-    return {label: {seed: sign * value for seed, value in known.items()} for label, known in rows.items() if known}
-
-
-def _sign(measure: Measure) -> float:
-    return -1.0 if measure.lower_is_better else 1.0
+    return {
+        label: {seed: measure.sign * value for seed, value in known.items()} for label, known in rows.items() if known
+    }
 
 
 def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
@@ -115,7 +112,7 @@ def _names(groups: Sequence[list[Run]]) -> list[str]:
 
 def rank_sheets(field: Field, measure: Measure) -> list[Sheet]:
     """Average ranks with the tests; ranks in every setting; paired differences of every two rows."""
-    return [_averages(field, measure), _by_setting(field), _differences(field, _sign(measure))]
+    return [_averages(field, measure), _by_setting(field), _differences(field, measure.sign)]
 
 
 def _averages(field: Field, measure: Measure) -> Sheet:
@@ -164,7 +161,7 @@ def _mean_ranks(place: Place) -> dict[str, float]:
     return {row: statistics.fmean(ranks[row] for ranks in each) for row in each[0]}
 
 
-def _differences(field: Field, sign: float) -> Sheet:
+def _differences(field: Field, sign: int) -> Sheet:
     """Row minus column over all blocks, above the diagonal, of the measure as it is told elsewhere."""
     ordered = list(field.ranking.ranks)
     columns = {row: {n: sign * block[row] for n, block in enumerate(field.blocks)} for row in ordered}
