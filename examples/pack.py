@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 # ---------------------------------------------------------------------------------------------------------------------
 ARCHITECTURE = {"_target_": "torchvision.models.resnet18", "num_classes": 3}  # or {"name": "cnn2"}, one of conf/model
-DATA = {"channels": 3, "size": 64, "mean": [0.5], "std": [0.5]}  # of pixels in [0, 1]
+DATA = {"channels": 3, "size": 64, "mean": [0.5], "std": [0.5]}  # of pixels in [0, 1]; also max_value, background
 CLASSES = ["benign", "malignant", "unclear"]  # in the order of the model's outputs
 COUNTS = None  # [120, 30, 0], if the server may know
 # ---------------------------------------------------------------------------------------------------------------------

@@ -37,6 +37,13 @@ AllowOption = Annotated[
     typer.Option("--allow", metavar="NAME", help="a function or class, not ours, that may build the model"),
 ]
 
+WhiteOption = Annotated[
+    float | None, typer.Option("--max-value", metavar="WHITE", help="what is white in images of more than 8 bits")
+]
+BackgroundOption = Annotated[
+    int | None, typer.Option("--background", min=0, max=255, metavar="GREY", help="what is behind transparent pixels")
+]
+
 
 def main() -> None:
     """The console script; exit code 2 and one line for a mistake, 130 and 143 when stopped."""
@@ -146,6 +153,8 @@ def pack(
         str | None, typer.Option(metavar="N,N,...", help="samples of each class, if they may be told")
     ] = None,
     samples: Annotated[int | None, typer.Option(help="samples in all, if told")] = None,
+    max_value: WhiteOption = None,
+    background: BackgroundOption = None,
     kind: Annotated[str, typer.Option(help="classifier, or decoder (of a VAE of ours)")] = "classifier",
     argument: Annotated[
         list[str] | None, typer.Option("--arg", metavar="KEY=JSON", help="an argument of the class: width=8")
@@ -155,9 +164,11 @@ def pack(
     from oneshot_fl.aggregation.pack import pack as write
     from oneshot_fl.models.described import class_name
 
+    tones = {"max_value": max_value, "background": background}
+    images = {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)}
     told = {
         "kind": kind,
-        "data": {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)},
+        "data": images | {name: value for name, value in tones.items() if value is not None},
         "class_names": [class_name(each) for each in classes.split(",")],
         "samples": samples,
         "label_counts": None if counts is None else _numbers("--counts", counts),
@@ -214,12 +225,8 @@ def predict(
     abstain: Annotated[
         float, typer.Option(min=0, max=1, metavar="P", help="name no class that is less probable than this")
     ] = 0.0,
-    max_value: Annotated[
-        float | None, typer.Option(metavar="WHITE", help="what is white in images of more than 8 bits")
-    ] = None,
-    background: Annotated[
-        int, typer.Option(min=0, max=255, metavar="GREY", help="what is behind transparent pixels, as in training")
-    ] = 128,
+    max_value: WhiteOption = None,
+    background: BackgroundOption = None,
     allow: AllowOption = None,
 ) -> None:
     """Classify images; exit code 2, and a line for each, if some cannot be used."""

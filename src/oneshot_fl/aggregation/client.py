@@ -9,7 +9,7 @@ from rich.console import Console
 from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.config import from_overrides
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.decode import Decoding, Tones
 from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
@@ -61,7 +61,8 @@ def train_client(
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]
         (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
-    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data))
+    told = _description(client, plan, data, Tones.of(experiment.data.load.settings))
+    return write_model(out, client.upload.model.state_dict(), told)
 
 
 def _experiment(overrides: Sequence[str]) -> Experiment:
@@ -79,7 +80,7 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
     names = list(map(class_name, class_names)) or [name for name, paths in found.items() if paths]
     if unknown := sorted(name for name, paths in found.items() if paths and name not in names):
         raise OneshotError(f"{folder}: holds images of {unknown[0]}, which is none of the classes {', '.join(names)}")
-    decoding = Decoding(how["size"], how["channels"], how["max_value"], how["background"])
+    decoding = Decoding(how["size"], how["channels"], Tones.of(how))
     files = {"train": labelled(folder, found, names, complete=False)}
     images, labels = read_images(files, cache=str(experiment.store), how=decoding)["train"]
     data = make_dataset(
@@ -93,7 +94,7 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
     return data.to(device_of(experiment.trainer))
 
 
-def _description(client: TrainedClient, plan: ClientPlan, data: Dataset) -> ModelDescription:
+def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, tones: Tones) -> ModelDescription:
     told = client.upload.label_counts
     return ModelDescription(
         kind="decoder" if isinstance(client.upload, DecoderUpload) else "classifier",
@@ -103,4 +104,5 @@ def _description(client: TrainedClient, plan: ClientPlan, data: Dataset) -> Mode
         samples=client.samples,
         label_counts=None if told is None else tuple(told.tolist()),
         versions=versions(),
+        tones=tones,
     )

@@ -13,6 +13,7 @@ from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError, named_line
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
@@ -41,6 +42,7 @@ class Federation:
     """Everything that was uploaded and is used, as the server works on it."""
 
     spec: DataSpec
+    tones: Tones
     class_names: tuple[str, ...]
     members: tuple[Member, ...]
     uploads: Uploads
@@ -95,7 +97,9 @@ def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_awa
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
     names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
     spec = _common_spec([one.description.spec for one in members], len(names))
-    return Federation(spec, names, tuple(members), _uploads(members, spec, names, [*unreadable, *others, *turned_away]))
+    tones = _common_tones([one.description.tones for one in members])
+    uploads = _uploads(members, spec, names, [*unreadable, *others, *turned_away])
+    return Federation(spec, tones, names, tuple(members), uploads)
 
 
 def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:
@@ -167,6 +171,12 @@ def _most_common(values: Sequence[T]) -> T:
 def _common_spec(specs: Sequence[DataSpec], classes: int) -> DataSpec:
     mean, std = _most_common([(spec.mean, spec.std) for spec in specs])
     return DataSpec(specs[0].channels, specs[0].size, classes, mean, std)
+
+
+def _common_tones(all_tones: Sequence[Tones]) -> Tones:
+    """White only where nobody says otherwise: an image of 12 bits is none of 16."""
+    white = {tones.max_value for tones in all_tones} - {None}
+    return Tones(white.pop() if len(white) == 1 else None, _most_common([tones.background for tones in all_tones]))
 
 
 def _uploads(

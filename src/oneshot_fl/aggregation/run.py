@@ -111,7 +111,7 @@ def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatch
     """Test images, decoded to the federation's size; every folder is one of its classes."""
     spec = federation.spec
     files = labelled(folder, tree_by_class(folder), list(federation.class_names), complete=False)
-    how = Decoding(spec.size, spec.channels)
+    how = Decoding(spec.size, spec.channels, federation.tones)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how)["test"]
     device = device_of(plan.trainer)
     return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
@@ -147,6 +147,7 @@ def _written(
         method=plan.method.name,
         accuracy=None if accuracies is None else accuracies.server,
         temperature=served.temperature,
+        tones=federation.tones,
     )
     write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))

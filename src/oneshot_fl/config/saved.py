@@ -19,12 +19,13 @@ from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import ModelDescription
 
 
-def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, DataSpec, tuple[str, ...]]:
-    """The global model of a run, in evaluation mode, what it takes, and the names of its classes.
+def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, ModelDescription]:
+    """The global model of a run, in evaluation mode, and what a file would say of it.
 
     Args:
         allowed: names of functions or classes, not ours, that may be imported to build the model.
@@ -48,8 +49,9 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
         str(folder / "server.safetensors"),
         {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()},
     )
-    model = build(ModelDescription("classifier", nodes, spec, names), allowed=allowed, source=source, layout=layout)
-    return load_model(model, tensors, source).eval(), spec, names
+    told = ModelDescription("classifier", nodes, spec, names, tones=Tones.of(plain(cfg.data)))
+    model = build(told, allowed=allowed, source=source, layout=layout)
+    return load_model(model, tensors, source).eval(), told
 
 
 def _spec(told: dict[str, Any]) -> DataSpec:

@@ -3,9 +3,10 @@
 import struct
 import warnings
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,25 @@ Byte = Annotated[int, Rule("a whole number from 0 (black) to 255 (white)", lambd
 
 
 @dataclass(frozen=True)
+class Tones:
+    """What values in image files stand for, where that is not the same everywhere."""
+
+    max_value: float | None = None
+    """The value that is white in images of more than 8 bits, and becomes 255; None: such images are refused."""
+    background: int = MID_GREY
+    """The grey from 0 to 255 behind transparent pixels; mid-grey hides neither white nor black figures."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Tones":
+        """Those that a data set was read with; of one that has no such settings the usual ones."""
+        return cls(settings.get("max_value"), settings.get("background", MID_GREY))
+
+
+USUAL = Tones()
+"""Images of 8 bits."""
+
+
+@dataclass(frozen=True)
 class Decoding:
     """What images are turned into: one choice for the whole data set, so that equal values stay equal in every file."""
 
@@ -46,10 +66,7 @@ class Decoding:
     """Pixels a side that images are resized to; None: as they are."""
     channels: int
     """3 (colour) or 1 (grey)."""
-    max_value: float | None = None
-    """The value that is white in images of more than 8 bits, and becomes 255; None: such images are refused."""
-    background: int = MID_GREY
-    """The grey from 0 to 255 behind transparent pixels; mid-grey hides neither white nor black figures."""
+    tones: Tones = USUAL
 
 
 class UnsuitableImageError(Exception):
@@ -70,7 +87,7 @@ def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
     """One file of a data set as uint8 `[C, height, width]`, turned as its EXIF orientation says.
 
     Raises:
-        OneshotError: the file is no image, damaged, too large or animated, or has more than 8 bits and `how.max_value`
+        OneshotError: the file is no image, damaged, too large or animated, or has more than 8 bits and `how.tones`
             does not say what they mean.
     """
     try:
@@ -106,7 +123,7 @@ def decoded_image(image: "Image.Image", how: Decoding) -> NDArray[np.uint8]:
     """A picture that is open already.
 
     Raises:
-        UnsuitableImageError: it is animated, or has more than 8 bits and `how.max_value` does not say what they mean.
+        UnsuitableImageError: it is animated, or has more than 8 bits and `how.tones` does not say what they mean.
     """
     from PIL import Image
 
@@ -125,11 +142,11 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     image.load()
     upright = ImageOps.exif_transpose(image)
     if deep_colour:
-        _check_deep_colour(how)
+        _check_deep_colour(how.tones)
     elif _is_deep_grey(upright):
-        upright = _scaled(upright, how.max_value)
+        upright = _scaled(upright, how.tones.max_value)
     if upright.has_transparency_data:
-        upright = _composited(upright, how.background)
+        upright = _composited(upright, how.tones.background)
     return upright.convert("RGB" if how.channels == 3 else "L")
 
 
@@ -144,13 +161,13 @@ def _refuse_several(image: "Image.Image") -> None:
         raise UnsuitableImageError(f"holds {frames} frames", "make each of them a file, or remove all but one")
 
 
-def _check_deep_colour(how: Decoding) -> None:
+def _check_deep_colour(tones: Tones) -> None:
     """Pillow reads the upper 8 of 16 bits of colour: the whole range of 16 bits, and no other, can be had so."""
-    if how.max_value != WHITE_OF_16_BITS:
+    if tones.max_value != WHITE_OF_16_BITS:
         raise UnsuitableImageError(
             "has 16 bits of colour",
             f"set data.max_value={WHITE_OF_16_BITS} if they use all of them, else save the images with 8 bits",
-            max_value=_null(how.max_value),
+            max_value=_null(tones.max_value),
         )
 
 
@@ -169,8 +186,8 @@ def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
     if max_value is None:
         raise UnsuitableImageError(
             f"has grey values of more than 8 bits, here up to {high:g}",
-            "set data.max_value to the value that is white in all images, for instance 4095 (12 bits), "
-            f"{WHITE_OF_16_BITS} (16 bits) or 1.0",
+            "set data.max_value (of uploads: pack --max-value) to the value that is white in all images, for instance "
+            f"4095 (12 bits), {WHITE_OF_16_BITS} (16 bits) or 1.0",
             max_value="null",
         )
     if high > max_value:

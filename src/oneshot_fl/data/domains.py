@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.decode import Byte, Decoding
+from oneshot_fl.data.decode import Byte, Decoding, Tones
 from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Positive, Side
@@ -45,7 +45,7 @@ def image_domains(
         for domain, found in trees.items()
     }
     # All domains are kept together, so that another held-out domain decodes nothing.
-    parts = read_images(files, cache=cache, how=Decoding(size, channels, max_value, background))
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, Tones(max_value, background)))
     images, labels = (torch.cat(tensors) for tensors in zip(*(parts[domain] for domain in training), strict=True))
     data = make_dataset(
         name=folder.name,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.decode import Byte, Decoding
+from oneshot_fl.data.decode import Byte, Decoding, Tones
 from oneshot_fl.data.images import Tree, labelled, read_images, tree
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Means, PathText, Positive, Side
@@ -33,7 +33,7 @@ def image_folder(
         "train": labelled(folder / "train", train, classes),
         "test": labelled(folder / "test", tree(folder / "test"), classes),
     }
-    parts = read_images(files, cache=cache, how=Decoding(size, channels, max_value, background))
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, Tones(max_value, background)))
     return make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +150,7 @@ def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dic
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
     contents = {part: _sha256(found) for part, found in paths.items()}
-    inputs = {**vars(how), "files": contents, "code": digest([decode.__module__])}
+    inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
     artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))

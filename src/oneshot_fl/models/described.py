@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from unicodedata import normalize
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import USUAL, Byte, Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import Channels, Count, CountOrZero, Deviations, Means, Positive, Rule, Side
@@ -51,8 +52,16 @@ TABLE: dict[str, Any] = {
     "accuracy": Accuracy | None,
     "temperature": Positive | None,
 }
-DATA: dict[str, Any] = {"channels": Channels, "size": Side, "mean": Means, "std": Deviations}
+DATA: dict[str, Any] = {
+    "channels": Channels,
+    "size": Side,
+    "mean": Means,
+    "std": Deviations,
+    "max_value": Positive,
+    "background": Byte,
+}
 OPTIONAL = frozenset({"samples", "label_counts", "versions", "method", "accuracy", "temperature"})
+DATA_OPTIONAL = frozenset({"max_value", "background"})
 
 
 @dataclass(frozen=True)
@@ -78,14 +87,15 @@ class ModelDescription:
     """Of a server model on the test set, a fraction."""
     temperature: float | None = None
     """What logits are divided by before the softmax; None: not calibrated."""
+    tones: Tones = USUAL
+    """Of the image files that the model was trained on."""
 
     def metadata(self) -> dict[str, str]:
         """What `described_by` reads, for a safetensors file; names of classes as `class_name` writes them."""
-        spec = self.spec
         told = {
             "kind": self.kind,
             "architectures": [dict(one) for one in self.architectures],
-            "data": {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)},
+            "data": self._data(),
             "class_names": list(map(class_name, self.class_names)),
             "samples": self.samples,
             "label_counts": None if self.label_counts is None else list(self.label_counts),
@@ -95,6 +105,12 @@ class ModelDescription:
             "temperature": self.temperature,
         }
         return as_metadata(told)
+
+    def _data(self) -> dict[str, Any]:
+        """What its images are; of the tones only what is not usual."""
+        spec, usual = self.spec, vars(USUAL)
+        needed = {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)}
+        return needed | {name: value for name, value in vars(self.tones).items() if value != usual[name]}
 
 
 def class_name(text: str) -> str:
@@ -123,7 +139,7 @@ def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
     """
     told = _parsed(metadata, source)
     _check_table(told, TABLE, OPTIONAL, source, "")
-    _check_table(told["data"], DATA, frozenset(), source, "data.")
+    _check_table(told["data"], DATA, DATA_OPTIONAL, source, "data.")
     for number, architecture in enumerate(told["architectures"]):
         _check_architecture(architecture, source, f"architectures[{number}]")
     if told["kind"] == "decoder" and len(told["architectures"]) > 1:
@@ -148,6 +164,7 @@ def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
         label_counts=None if counts is None else tuple(counts),
         versions=told.get("versions") or {},
         **{name: told.get(name) for name in ("method", "accuracy", "temperature")},
+        tones=Tones.of(told["data"]),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.phases.global_model import StudentPlan
@@ -25,12 +26,14 @@ def write_server(
     method: str,
     accuracy: float | None,
     temperature: float | None,
+    tones: Tones,
 ) -> None:
     """Write `server.safetensors`.
 
     Args:
         accuracy: on the test set, a fraction; None where there is none.
         temperature: of the calibration; None where there is none.
+        tones: of the image files that clients trained on.
 
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
@@ -44,5 +47,6 @@ def write_server(
         method=method,
         accuracy=accuracy,
         temperature=temperature,
+        tones=tones,
     )
     write_model(folder / NAME, model.state_dict(), description)

@@ -31,6 +31,7 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
         "images": f"{'grey' if spec.channels == 1 else 'RGB'}, {spec.size}x{spec.size} pixels",
         "parameters": f"{parameters:,}",
         "temperature": f"{served.temperature:g}",
+        **({"white": f"{white:g}, where there are more than 8 bits"} if (white := served.tones.max_value) else {}),
         **(_origin(summary) if summary else {}),
     }
     return "\n".join(

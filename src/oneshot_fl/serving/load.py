@@ -4,11 +4,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
+from torch import nn
 
 from oneshot_fl.config.described import load as built
 from oneshot_fl.config.saved import saved_model
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.described import KEY
+from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
 from oneshot_fl.reporting.server_file import NAME
 from oneshot_fl.serving.model import ServedModel
@@ -29,14 +30,16 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
     """
     path = place / NAME if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
-        model, spec, class_names = saved_model(place, allowed=allowed)
-        return ServedModel(model, spec, class_names, temperature=1.0)
+        return _served(*saved_model(place, allowed=allowed))
     file = read_model(path)
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
-    model = built(file, allowed=allowed)
-    return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0)
+    return _served(built(file, allowed=allowed), told)
+
+
+def _served(model: nn.Module, told: ModelDescription) -> ServedModel:
+    return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0, tones=told.tones)
 
 
 def _describes_itself(path: Path) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.decode import MID_GREY, Decoding
+from oneshot_fl.data.decode import USUAL, Decoding, Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
@@ -44,11 +44,21 @@ class ServedModel(nn.Module):
         model: images `[b, C, H, W]` as `spec` normalises them -> logits `[b, c]`.
         class_names: c of them, in the order of the logits.
         temperature: what logits are divided by before they become probabilities; 1 where nobody calibrated it.
+        tones: of the image files that it was trained on.
     """
 
-    def __init__(self, model: nn.Module, spec: DataSpec, class_names: tuple[str, ...], *, temperature: float) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        spec: DataSpec,
+        class_names: tuple[str, ...],
+        *,
+        temperature: float,
+        tones: Tones = USUAL,
+    ) -> None:
         super().__init__()
-        self.model, self.spec, self.class_names, self.temperature = model, spec, class_names, temperature
+        self.model, self.spec, self.class_names = model, spec, class_names
+        self.temperature, self.tones = temperature, tones
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,7 +76,7 @@ class ServedModel(nn.Module):
         *,
         abstain: float = 0.0,
         max_value: float | None = None,
-        background: int = MID_GREY,
+        background: int | None = None,
     ) -> list[Prediction]:
         """The class of every image, in their order.
 
@@ -74,8 +84,8 @@ class ServedModel(nn.Module):
             images: Pillow's pictures, paths, folders, tensors `[C, H, W]` or `[b, C, H, W]` (uint8, or floats in [0, 1]
                 that are not normalised), or several of them. They are resized and converted as training images were.
             abstain: no class is named where the most probable one is less probable than this.
-            max_value: which value is white in images of more than 8 bits.
-            background: the grey from 0 to 255 behind transparent pixels.
+            max_value: which value is white in images of more than 8 bits; None: that of the images it was trained on.
+            background: the grey from 0 to 255 behind transparent pixels; None: likewise.
 
         Raises:
             OneshotError: naming the first image that cannot be used.
@@ -88,10 +98,13 @@ class ServedModel(nn.Module):
         return found
 
     def answers(
-        self, images: Any, *, abstain: float = 0.0, max_value: float | None = None, background: int = MID_GREY
+        self, images: Any, *, abstain: float = 0.0, max_value: float | None = None, background: int | None = None
     ) -> Iterator[Prediction | Picture]:
         """The same image by image; for one that cannot be used the picture that says why."""
-        decoded = pictures(images, Decoding(self.spec.size, self.spec.channels, max_value, background))
+        own = self.tones
+        white = own.max_value if max_value is None else max_value
+        tones = Tones(white, own.background if background is None else background)
+        decoded = pictures(images, Decoding(self.spec.size, self.spec.channels, tones))
         while batch := list(islice(decoded, AT_ONCE)):
             told = iter(self._predicted([one for one in batch if one.pixels is not None], abstain))
             yield from (one if one.pixels is None else next(told) for one in batch)

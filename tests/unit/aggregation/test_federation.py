@@ -7,6 +7,7 @@ from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
 from oneshot_fl.config.serving import gate_of
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.described import ModelDescription
@@ -58,6 +59,20 @@ def test_images_are_brought_to_the_clients_own_normalisation(write, folder):
     aligned = federation.uploads.models[2]
     pixels = torch.rand(2, 1, 8, 8)
     torch.testing.assert_close(aligned((pixels - 0.5) / 0.5), aligned.model((pixels - 0.25) / 0.5))
+
+
+@pytest.mark.parametrize(
+    ("uploaded", "common"),
+    [
+        ([Tones(4095.0), Tones(), Tones(4095.0)], Tones(4095.0)),
+        ([Tones(4095.0), Tones(65535.0)], Tones(None)),
+        ([Tones(background=0), Tones(background=255), Tones(background=255)], Tones(background=255)),
+    ],
+)
+def test_white_is_what_nobody_contradicts_and_the_ground_what_most_have(uploaded, common, write, folder):
+    for number, tones in enumerate(uploaded):
+        write(f"client {number}", tones=tones)
+    assert _of(folder).tones == common
 
 
 def test_a_key_follows_the_content_of_the_file_and_the_federation_around_it(write, folder):

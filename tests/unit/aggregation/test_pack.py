@@ -14,6 +14,7 @@ from torch import nn
 from oneshot_fl import cli
 from oneshot_fl.aggregation.pack import pack, state_of
 from oneshot_fl.config.described import build, load
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.model_file import read_model
@@ -93,12 +94,13 @@ AS_THEY_SHOULD_BE = ("a", "caf\u00e9", "caf\u00e9 noir")
 def test_the_command_writes_names_of_classes_as_everybody_does(tmp_path, monkeypatch):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     out, images = tmp_path / "client.safetensors", ("--channels", "1", "--size", "8", "--mean", "0.5", "--std", "0.5")
-    named = ("--model", "cnn2", "--classes", ",".join(SPELT_OTHERWISE), "--out", str(out))
+    named = ("--model", "cnn2", "--classes", ",".join(SPELT_OTHERWISE), "--out", str(out), "--max-value", "4095")
     monkeypatch.setattr(sys, "argv", ["oneshot-fl", "pack", str(tmp_path / "model.pt"), *images, *named])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert not end.value.code
-    assert read_model(out).description.class_names == AS_THEY_SHOULD_BE
+    told = read_model(out).description
+    assert (told.class_names, told.tones) == (AS_THEY_SHOULD_BE, Tones(max_value=4095))
 
 
 def test_the_stand_alone_script_writes_names_of_classes_likewise(tmp_path):

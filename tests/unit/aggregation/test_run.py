@@ -10,6 +10,7 @@ from PIL import Image
 import oneshot_fl
 from oneshot_fl import cli
 from oneshot_fl.config.described import load
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.models.model_file import read_model
 
 HERE = ("trainer=cpu", "logger=none")
@@ -130,6 +131,17 @@ def test_a_test_folder_is_tested_on_and_another_method_is_chosen(uploads, call, 
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["server"]["accuracy_last"] in (0.0, 0.5, 1.0)
     assert summary["ensemble"]["rows"].keys() >= {"uniform", "probability"}
+
+
+def test_test_images_are_read_as_those_of_the_clients(write, folder, call, tmp_path):
+    for name in ("one", "two"):
+        write(name, tones=Tones(max_value=1000.0))
+    for name, white in (("a", 0), ("b", 1000)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), white, np.uint16)).save(tmp_path / "images" / name / "x.png")
+    code, printed = call(str(folder), "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
+    assert (code, "test accuracy" in printed) == (0, True), printed
+    assert read_model(tmp_path / "out" / "server.safetensors").description.tones == Tones(max_value=1000.0)
 
 
 def test_the_public_face_does_the_same(uploads, tmp_path):

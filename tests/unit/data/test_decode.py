@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oneshot_fl.data.decode import Decoding, decode
+from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.errors import OneshotError
 
 AS_IT_IS = Decoding(size=None, channels=3)
@@ -70,12 +70,12 @@ def _white_figure(mode):
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 @pytest.mark.parametrize("background", [0, 128, 255])
 def test_transparent_pixels_show_the_background(tmp_path, mode, background):
-    how = Decoding(size=None, channels=1, background=background)
+    how = Decoding(size=None, channels=1, tones=Tones(background=background))
     assert _decoded(tmp_path / "0.png", _white_figure(mode), how).tolist() == [[[255, background]] * 2]
 
 
 def test_half_transparent_pixels_are_blended(tmp_path):
-    how = Decoding(size=None, channels=1, background=100)
+    how = Decoding(size=None, channels=1, tones=Tones(background=100))
     assert _decoded(tmp_path / "0.png", _of("LA", (200, 51)), how)[0, 0, 0] == 120  # a fifth of 200, the rest of 100
 
 
@@ -108,7 +108,7 @@ DEEP = {
 @pytest.mark.parametrize(("name", "kind"), DEEP.values(), ids=DEEP)
 def test_grey_of_more_than_8_bits_is_scaled_by_one_range_for_all_files(tmp_path, name, kind):
     """Two 12-bit values that both were white before."""
-    how = Decoding(size=None, channels=1, max_value=4095)
+    how = Decoding(size=None, channels=1, tones=Tones(max_value=4095))
     values = [
         int(_decoded(tmp_path / name, Image.fromarray(np.full((2, 2), value, kind)), how)[0, 0, 0])
         for value in (0, 1200, 3000, 4095)
@@ -130,12 +130,13 @@ def test_big_endian_16_bits(tmp_path):
     entries = b"".join(struct.pack(">HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
     path.write_bytes(b"MM\0*" + struct.pack(">I", 16) + values + struct.pack(">H", len(tags)) + entries + b"\0" * 4)
     assert Image.open(path).mode == "I;16B"
-    assert decode(path, Decoding(None, 1, max_value=4095)).flatten().tolist() == [0, 75, 187, 255]
+    assert decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist() == [0, 75, 187, 255]
 
 
 def test_floats_from_0_to_1(tmp_path):
     picture = Image.fromarray(np.array([[0, 0.5, 1]], np.float32))
-    assert _decoded(tmp_path / "0.tif", picture, Decoding(None, 1, max_value=1.0)).tolist() == [[[0, 128, 255]]]
+    how = Decoding(None, 1, tones=Tones(max_value=1.0))
+    assert _decoded(tmp_path / "0.tif", picture, how).tolist() == [[[0, 128, 255]]]
 
 
 @pytest.mark.parametrize(
@@ -145,11 +146,11 @@ def test_floats_from_0_to_1(tmp_path):
 def test_values_out_of_range_are_refused(tmp_path, value, says):
     picture = Image.fromarray(np.array([[0, value]], np.float32))
     with pytest.raises(OneshotError, match=says):
-        _decoded(tmp_path / "0.tif", picture, Decoding(None, 1, max_value=4095))
+        _decoded(tmp_path / "0.tif", picture, Decoding(None, 1, tones=Tones(max_value=4095)))
 
 
 def test_8_bits_are_kept_whatever_the_range_of_deeper_images(tmp_path):
-    assert _decoded(tmp_path / "0.png", _of("L", 77), Decoding(None, 1, max_value=4095))[0, 0, 0] == 77
+    assert _decoded(tmp_path / "0.png", _of("L", 77), Decoding(None, 1, tones=Tones(max_value=4095)))[0, 0, 0] == 77
 
 
 def _png_of_16_bit_colour(path, value):
@@ -167,10 +168,10 @@ def _png_of_16_bit_colour(path, value):
 def test_colour_of_16_bits_is_read_by_its_whole_range_or_refused(tmp_path):
     path = tmp_path / "0.png"
     _png_of_16_bit_colour(path, 40000)
-    assert decode(path, Decoding(None, 3, max_value=65535)).flatten().tolist() == [40000 // 256] * 3
+    assert decode(path, Decoding(None, 3, tones=Tones(max_value=65535))).flatten().tolist() == [40000 // 256] * 3
     for max_value, told in ((None, "null"), (4095, "4095")):
         with pytest.raises(OneshotError, match=rf"^data\.max_value={told}: .*16 bits of colour; set .*=65535"):
-            decode(path, Decoding(None, 3, max_value=max_value))
+            decode(path, Decoding(None, 3, tones=Tones(max_value=max_value)))
 
 
 def test_an_animation_is_refused(tmp_path):

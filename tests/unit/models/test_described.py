@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription, described_by
 
@@ -35,6 +36,15 @@ def test_what_is_written_is_read():
     assert described_by(TOLD.metadata(), "a file") == TOLD
     little = replace(TOLD, samples=None, label_counts=None, versions={}, method=None, accuracy=None, temperature=None)
     assert described_by(little.metadata(), "a file") == little
+    assert described_by(replace(TOLD, tones=Tones(4095.0, 255)).metadata(), "a file").tones == Tones(4095.0, 255)
+
+
+def test_tones_are_told_only_where_they_are_not_the_usual_ones():
+    told = [json.loads(replace(TOLD, tones=tones).metadata()[KEY])["data"] for tones in (Tones(), Tones(background=0))]
+    assert "max_value" not in told[0]
+    assert "background" not in told[0]
+    assert told[1]["background"] == 0
+    assert "max_value" not in told[1]
 
 
 def test_names_of_classes_are_written_as_a_reader_takes_them():
@@ -43,7 +53,7 @@ def test_names_of_classes_are_written_as_a_reader_takes_them():
 
 
 def test_one_mean_is_for_all_channels_and_counts_make_up_samples():
-    read = _read(data={"channels": 3, "size": 28, "mean": [0.5], "std": [0.25]}, samples=...)
+    read = _read(data=IMAGES, samples=...)
     assert read.spec.mean == (0.5, 0.5, 0.5)
     assert read.spec.std == (0.25, 0.25, 0.25)
     assert read.samples == 7
@@ -53,7 +63,11 @@ def test_a_name_of_an_architecture_is_enough():
     assert _read(architectures=[{"name": "cnn2"}]).architectures == ({"name": "cnn2"},)
 
 
+IMAGES = {"channels": 3, "size": 28, "mean": [0.5], "std": [0.25]}
 WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"data": IMAGES | {"max_value": 0}}, "data.max_value=0"),
+    ({"data": IMAGES | {"background": 256}}, "data.background=256"),
+    ({"data": IMAGES | {"background": None}}, "data.background=None"),
     ({"format": 2}, "format=2"),
     ({"format": True}, "format=True"),
     ({"kind": "program"}, "kind=program"),

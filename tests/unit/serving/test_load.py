@@ -2,6 +2,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2, lenet5
 from oneshot_fl.models.described import ModelDescription
@@ -26,6 +27,11 @@ def test_what_a_file_says_of_itself_is_enough(tmp_path):
         model = load(place)
         assert torch.equal(model(x), own(x))
         assert (model.spec, model.class_names, model.temperature, model.training) == (SMALL, NAMES, 1.5, False)
+
+
+def test_images_are_read_as_the_file_says(tmp_path):
+    path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"}, tones=Tones(4095.0, 0))
+    assert load(path).tones == Tones(4095.0, 0)
 
 
 def test_models_that_vote_are_one(tmp_path):

@@ -1,11 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.serving.model import AT_ONCE, ServedModel
 
@@ -24,8 +26,8 @@ class Brightness(nn.Module):
         return torch.stack([level * 0, level], dim=1)
 
 
-def _served(temperature=1.0):
-    return ServedModel(Brightness(), SPEC, ("dark", "bright"), temperature=temperature)
+def _served(temperature=1.0, **told):
+    return ServedModel(Brightness(), SPEC, ("dark", "bright"), temperature=temperature, **told)
 
 
 WHITE = torch.full((1, 2, 2), 255, dtype=torch.uint8)
@@ -48,6 +50,17 @@ def test_transparent_pixels_lie_on_what_they_lay_on_in_training(tmp_path):
     Image.new("LA", (2, 2), (0, 0)).save(tmp_path / "clear.png")
     labels = [_served().predict(tmp_path / "clear.png", background=grey)[0].label for grey in (0, 255)]
     assert labels == ["dark", "bright"]
+
+
+def test_tones_are_those_of_training_unless_others_are_named(tmp_path):
+    Image.new("LA", (2, 2), (0, 0)).save(tmp_path / "clear.png")
+    Image.fromarray(np.full((2, 2), 1000, np.uint16)).save(tmp_path / "deep.png")
+    served = _served(tones=Tones(max_value=1000, background=255))
+    bright, dark = 1 / (1 + math.exp(-1)), 0.5  # white is 1 in the model's units, half of white is 0
+    for named, clear, deep in (({}, bright, bright), ({"background": 0, "max_value": 2000}, 1 - bright, dark)):
+        found = {one.image[-8:]: one.probabilities["bright"] for one in served.predict(tmp_path, **named)}
+        assert found["lear.png"] == pytest.approx(clear, abs=0.01)
+        assert found["deep.png"] == pytest.approx(deep, abs=0.01)
 
 
 def test_below_the_threshold_no_class_is_named():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from oneshot_fl.data.decode import Decoding, decode
+from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.serving.pictures import pictures
 from tests.damage import forbid
@@ -63,7 +63,7 @@ def test_deep_images_need_to_be_told_what_white_is(tmp_path):
     path = _file(tmp_path / "0.png", np.full((4, 4), 3000, dtype=np.uint16))
     (refused,) = pictures(path, HOW)
     assert refused.problem.endswith("here up to 3000; say with --max-value (max_value=) which value is white")
-    (read,) = pictures(path, Decoding(size=4, channels=1, max_value=4095))
+    (read,) = pictures(path, Decoding(size=4, channels=1, tones=Tones(max_value=4095)))
     assert set(read.pixels.flatten().tolist()) == {187}
 
 
