@@ -4,6 +4,7 @@ What loads torch is imported where it is used: the process that hands the tests 
 """
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,14 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_need_not_survive_a_power_cut() -> Iterator[None]:
+    """Waiting for the disk takes some 3 ms each time, and tests write files by the ten thousand."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _number: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
