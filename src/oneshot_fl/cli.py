@@ -92,7 +92,8 @@ def report(
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
 
-    measure, name = measure_of(metric, which=which), title or paths[0].absolute().stem
+    first = paths[0].absolute()
+    measure, name = measure_of(metric, which=which), title or (first.name if first.is_dir() else first.stem)
     choices = Choices(measure, which, against, pictures, name, to_do=_to_do(paths))
     print(write_report(read_runs(paths), out, choices))
 

@@ -55,8 +55,9 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         preparing = Meter()
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
         prepared = preparing.spent()
-        if experiment.evaluation.fidelity is not None:
-            experiment.evaluation.fidelity.check(given.data)
+        for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
+            if measure is not None:
+                measure.check(given.data)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()
@@ -97,7 +98,8 @@ def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> d
         confusion=np.array(result.evaluated.server.confusion),
         synthetic=None if server.images is None or server.labels is None else (server.images, server.labels),
         real=(data.train_images.cpu(), data.train_labels.cpu()),
-        recitals=result.recitals.of_clients if result.recitals else (),
+        recitals=result.given.recitals or (),
+        used=[upload.name for upload in result.given.uploads.classifiers],
         also=also,
         note=progress.note,
     )

@@ -44,7 +44,7 @@ def contributions(uploads: Uploads, distilled: Distilled, spec: DataSpec) -> Con
         changes=_changes(P),
         favourites=counts.argmax(dim=1).tolist(),
         shares=[_rounded(each) for each in counts.amax(dim=1) / len(images)],
-        uncovered=_uncovered(uploads, counts),
+        uncovered=uncovered(uploads, counts),
         images=len(images),
     )
 
@@ -70,9 +70,14 @@ def _rounded(share: Tensor) -> float:
     return round(float(share), 4)
 
 
-def _uncovered(uploads: Uploads, said: Tensor) -> list[int]:
+def uncovered(uploads: Uploads, said: Tensor | None = None) -> list[int]:
+    """Classes that nobody has samples of or, where not all clients tell, that nobody says.
+
+    Args:
+        said: how often each classifier says each class, `[m, c]`; not needed of decoders, which tell what they have.
+    """
     counts: list[Tensor | None] = [each.label_counts for each in uploads.classifiers]
     counts += [each.label_counts for each in uploads.decoders]
     known = [each for each in counts if each is not None]
-    spoken = torch.stack(known).sum(dim=0) if len(known) == len(counts) else said.sum(dim=0)
+    spoken = torch.stack(known).sum(dim=0) if said is None or len(known) == len(counts) else said.sum(dim=0)
     return (spoken == 0).nonzero().flatten().tolist()

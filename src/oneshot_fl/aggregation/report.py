@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from oneshot_fl.aggregation.contribution import Contributions
+from oneshot_fl.aggregation.contribution import Contributions, uncovered
 from oneshot_fl.aggregation.federation import Federation
 from oneshot_fl.experiment import Serving
 from oneshot_fl.phases.evaluate import Accuracies
@@ -40,7 +40,7 @@ def report_of(
         "accepted": used,
         "quarantined": [{"name": one.name, "reason": one.reason} for one in uploads.quarantined],
         "class_names": list(names),
-        "classes_of_nobody": [] if added is None else [names[j] for j in added.uncovered],
+        "classes_of_nobody": [names[j] for j in (uncovered(uploads) if added is None else added.uncovered)],
         "images_asked": 0 if added is None else added.images,
         "notes": list(notes),
     }

@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
-from oneshot_fl.config.compose import changed, overrides, plain
+from oneshot_fl.config.compose import changed, overrides, plain, unresolved
 from oneshot_fl.config.named import code_of, named
 
 SCHEMA = 1
@@ -24,6 +24,8 @@ Everything else tells runs apart, also groups that did not exist when this was w
 """
 
 
+SAME_SEED = "${seed}"
+"""How a seed is written that follows the run's own."""
 UNLIKE_BEFORE: dict[str, Any] = {"distill.held_out": 0.0, "development": False, "hearing": {}}
 """Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
 
@@ -37,12 +39,12 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         config: the same configuration, plain, with what was resolved on this machine.
     """
     clients = client_nodes(cfg)
-    models = {node.name: compared(plain(node), cfg.seed) for node in (*clients, *server_models(cfg))}
+    models = {node.name: compared(plain(node), unresolved(node)) for node in (*clients, *server_models(cfg))}
     return {
         **choices(cfg),
         "changed": changed(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
-        "settings": {**compared(config, cfg.seed), "models": models},
+        "settings": {**compared(config, unresolved(cfg)), "models": models},
         "code": {"digest": code_of(config, named(config)), "commit": commit()},
     }
 
@@ -65,18 +67,23 @@ def choices(cfg: DictConfig) -> dict[str, Any]:
     }
 
 
-def compared(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Nested settings without `NOT_COMPARED`, without seeds that follow the run's own, and without lookups (`of`)."""
-    return _without(config, seed, "")
+def compared(config: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings without `NOT_COMPARED`, without seeds that follow the run's own, and without lookups (`of`).
+
+    Args:
+        raw: the same, unresolved: a seed that was set tells runs apart, also where the run's own happens to equal it.
+    """
+    return _without(config, raw, "")
 
 
-def _without(node: Mapping[str, Any], seed: int, prefix: str) -> dict[str, Any]:
+def _without(node: Mapping[str, Any], raw: Any, prefix: str) -> dict[str, Any]:
+    written = raw if isinstance(raw, Mapping) else {}
     return {
-        key: _without(value, seed, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        key: _without(value, written.get(key), f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in node.items()
         if f"{prefix}{key}" not in NOT_COMPARED
         and key != "of"
-        and not (key == "seed" and value == seed)
+        and not (key == "seed" and (not prefix or written.get(key) == SAME_SEED))
         and UNLIKE_BEFORE.get(f"{prefix}{key}", ...) != value
     }
 

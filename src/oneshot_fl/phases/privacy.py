@@ -44,6 +44,18 @@ class Audit:
         """Of the reference models and of which images are audited."""
         return self.training.seed
 
+    def check(self, data: Dataset) -> None:
+        """Refuse data on which membership cannot be told from something else, before anything is trained.
+
+        Raises:
+            OneshotError: the test set is of a domain that no client has.
+        """
+        if data.train_domains is not None:
+            raise OneshotError(
+                f"evaluate=privacy: data={data.name} is tested on a domain that no client has: an attack would tell "
+                "domains apart, not members; choose data whose test set is like its training set"
+            )
+
 
 @dataclass(frozen=True)
 class Membership:
@@ -177,13 +189,12 @@ def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, wh
 def _memorised(
     audit: Audit, data: Dataset, everybody: Tensor, synthetic: Mapping[str, Tensor]
 ) -> dict[str, Memorisation]:
-    """Of every kind of synthetic images, against equally many training and test images."""
+    """Of every kind of synthetic images, against equally many training and test images with the same labels."""
     count = min(len(everybody), len(data.test_labels), 2 * audit.samples)
     rng = torch_generator(audit.seed, "privacy", "memorised")
-    training = everybody[torch.randperm(len(everybody), generator=rng)[:count]]
-    test = torch.randperm(len(data.test_labels), generator=rng)[:count]
+    own, test = matched(data.train_labels.cpu()[everybody], data.test_labels.cpu(), count, rng)
     sets = (
-        data.train_images[training.to(data.train_images.device)],
+        data.train_images[everybody[own].to(data.train_images.device)],
         data.test_images[test.to(data.test_images.device)],
     )
     return {name: memorisation(images, *(one.cpu() for one in sets)) for name, images in synthetic.items()}

@@ -1,6 +1,6 @@
 """Figures of a run, drawn without a display."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -43,6 +43,7 @@ def draw_all(
     synthetic: Labelled | None,
     real: Labelled,
     recitals: tuple[Recital, ...],
+    used: Sequence[str],
     note: Callable[[str], None],
     also: str = "png",
 ) -> dict[str, Path]:
@@ -56,7 +57,8 @@ def draw_all(
         confusion: the server's, test images `[c, c]` of the row's class called the column's.
         synthetic: images that the server made, and their labels.
         real: images of the same classes, to hold them against.
-        recitals: of every client, where a part of the method needed them.
+        recitals: of every client in `used`, where a part of the method needed them.
+        used: names of the clients with a classifier that the server used, in the order of `guidance` and `recitals`.
         note: is called with one line about a figure that could not be drawn.
         also: the format, `svg` or `pdf`, of a second file beside each PNG; `png`: there is none.
     """
@@ -65,13 +67,13 @@ def draw_all(
         "confusion": partial(confusion_map, confusion, class_names),
     }
     if guidance is not None:
-        figures["guidance"] = partial(guidance_maps, guidance, class_names)
+        figures["guidance"] = partial(guidance_maps, guidance, class_names, used)
     if history:
         figures["accuracy"] = partial(accuracy_curve, history, ensembles)
     if synthetic:
         figures["synthetic"] = partial(synthetic_grid, synthetic, real, class_names)
     if recitals:
-        figures["recitals"] = partial(recital_grid, recitals)
+        figures["recitals"] = partial(recital_grid, recitals, used)
     paths = {name: _drawn(make, folder / f"{name}.png", also, note) for name, make in figures.items()}
     return {name: path for name, path in paths.items() if path is not None}
 
@@ -171,8 +173,8 @@ def _legible(value: float) -> str:
     return "w" if value <= 0.6 else "k"
 
 
-def guidance_maps(U: Tensor, class_names: tuple[str, ...]) -> "Figure":
-    """U_r and U_c of a guidance matrix `[c, m]`, drawn client by class (FedHydra, Fig. 5b)."""
+def guidance_maps(U: Tensor, class_names: tuple[str, ...], used: Sequence[str]) -> "Figure":
+    """U_r and U_c of a guidance matrix `[c, m]`, drawn client by class (FedHydra, Fig. 5b); `used` names them."""
     classes, clients = U.shape
     from matplotlib.figure import Figure
 
@@ -183,14 +185,15 @@ def guidance_maps(U: Tensor, class_names: tuple[str, ...]) -> "Figure":
     }
     both = figure.subplots(1, 2)
     for axes, (title, weights) in zip(both, maps.items(), strict=True):
-        picture = _heat_map(axes, weights.T.numpy(), title, class_names)
+        picture = _heat_map(axes, weights.T.numpy(), title, class_names, used)
     figure.colorbar(picture, ax=both, label="share")
     return figure
 
 
-def _heat_map(axes: "Axes", values: np.ndarray, title: str, class_names: tuple[str, ...]) -> Any:
+def _heat_map(axes: "Axes", values: np.ndarray, title: str, class_names: tuple[str, ...], used: Sequence[str]) -> Any:
     picture = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    axes.set(xlabel="class", ylabel="client", yticks=range(values.shape[0]))
+    axes.set(xlabel="class", ylabel="client")
+    axes.set_yticks(range(len(used)), [literal(name.removeprefix("client ")) for name in used])
     axes.set_title(title, fontsize=10)
     _name_classes(axes, class_names)
     if values.size <= ANNOTATED_CELLS:
@@ -235,13 +238,12 @@ def whole_numbers(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def recital_grid(recitals: tuple[Recital, ...], *, columns: int = 20) -> "Figure":
-    """One row per client: what its model recites, from its first class to its last."""
+def recital_grid(recitals: tuple[Recital, ...], used: Sequence[str], *, columns: int = 20) -> "Figure":
+    """One row per client, which `used` names: what its model recites, from its first class to its last."""
     ordered = [recital.images[recital.labels.argsort(stable=True)] for recital in recitals]
     clients = torch.arange(len(ordered)).repeat_interleave(torch.tensor([len(images) for images in ordered]))
-    names = tuple(f"client {k}" for k in range(len(ordered)))
     blocks = {"what each client's model recites, from its first class to its last": (torch.cat(ordered), clients)}
-    return image_grid(blocks, names, columns=columns)
+    return image_grid(blocks, tuple(used), columns=columns)
 
 
 def synthetic_grid(synthetic: Labelled, real: Labelled, class_names: tuple[str, ...]) -> "Figure":

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from oneshot_fl.aggregation.contribution import contributions
+from oneshot_fl.aggregation.contribution import contributions, uncovered
 from oneshot_fl.artifacts import Spent
 from oneshot_fl.ledger import NOTHING
+from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.phases.global_model import Distilled
 from tests.parts import SMALL, FixedLogits, uploads_of
 
@@ -28,6 +29,11 @@ def test_label_counts_say_which_classes_nobody_has():
     told = tuple(replace(one, label_counts=torch.tensor([0, 5, 0])) for one in uploads.classifiers)
     found = contributions(replace(uploads, classifiers=told), MADE, SMALL)
     assert (found.uncovered, found.changes) == ([0, 2], [1.0])
+
+
+def test_decoders_tell_what_nobody_has_without_being_asked():
+    decoder = DecoderUpload(torch.nn.Identity(), 2, torch.tensor([1, 0, 2]), "key", torch.nn.Identity)
+    assert uncovered(Uploads((), (decoder,))) == [1]
 
 
 def test_where_a_method_makes_no_images_others_are_asked_about():

@@ -24,7 +24,7 @@ def test_settings_are_everything_but_what_changes_nothing():
         "seed": 5,
         "something_new": {"deep": {"seed": 6, "value": [1, 2]}},
     }
-    assert compared(config, 5) == {
+    assert compared(config, {**config, "clients": {**config["clients"], "seed": "${seed}"}}) == {
         "data": {"name": "digits", "size": 8},
         "distill": {"rounds": 3, "seed": 4},  # a seed of its own tells runs apart
         "clients": {"epochs": 2},
@@ -33,10 +33,18 @@ def test_settings_are_everything_but_what_changes_nothing():
 
 
 def test_only_the_whole_dotted_key_is_left_out():
-    assert compared({"clients": {"store": 1, "cache": 2}, "data": {"evaluate": 3}}, 0) == {
+    config = {"clients": {"store": 1, "cache": 2}, "data": {"evaluate": 3}}
+    assert compared(config, config) == {
         "clients": {"store": 1, "cache": 2},
         "data": {"evaluate": 3},
     }
+
+
+def test_a_seed_that_was_set_is_told_also_where_the_runs_own_equals_it():
+    records = [_record("partition.seed=0", f"seed={seed}")["settings"] for seed in (0, 1)]
+    assert records[0] == records[1]
+    assert records[0]["partition"]["seed"] == 0
+    assert "seed" not in records[0]["clients"]
 
 
 def test_every_key_that_is_left_out_is_one_of_the_configuration():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -62,6 +64,25 @@ def test_copies_of_training_images_are_found(context):
     found = measure_privacy(audit, data, model, [], torch.arange(20), made, context=context).synthetic
     assert (found["copies"].nearer_to_training, found["copies"].copies) == (1.0, 1.0)
     assert found["noise"].copies < 0.3
+
+
+def test_labels_alone_make_no_copies(context):
+    labels = torch.arange(1200) % 2
+    noise = torch.randint(64, (1200, 1, 8, 8), dtype=torch.uint8)
+    images = noise + 128 * labels.to(torch.uint8).view(-1, 1, 1, 1)
+    dark, bright = (labels == 0).nonzero().flatten(), (labels == 1).nonzero().flatten()
+    own, others = torch.cat([dark[:300], bright[:100]]), torch.cat([dark[300:400], bright[100:400]])
+    data = Dataset("two", SMALL, ("a", "b", "c"), images[own], labels[own], images[others], labels[others])
+    model = KnowsMembers(data, torch.tensor([0]))
+    made = {"bright": images[bright[400:]]}  # of the class that training images show less often
+    found = measure_privacy(AUDIT, data, model, [], torch.arange(400), made, context=context)
+    assert found.synthetic["bright"].nearer_to_training == pytest.approx(0.5, abs=0.1)
+
+
+def test_members_of_another_domain_than_the_test_set_are_not_audited():
+    with pytest.raises(OneshotError, match=r"evaluate=privacy: data=noise is tested on a domain"):
+        AUDIT.check(replace(_data(), train_domains=torch.zeros(60)))
+    AUDIT.check(_data())
 
 
 def test_a_client_without_a_label_of_the_test_set_cannot_be_audited(context):

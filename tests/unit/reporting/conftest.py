@@ -8,7 +8,7 @@ import pytest
 from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import client_nodes, server_name
-from oneshot_fl.config.compose import plain
+from oneshot_fl.config.compose import plain, unresolved
 from oneshot_fl.config.record import compared
 from oneshot_fl.reporting.tables.papers.expected import composition
 from oneshot_fl.reporting.tables.runs import Run
@@ -26,7 +26,7 @@ def record(cfg: DictConfig) -> dict[str, Any]:
         "budget": cfg.budget.name,
         "study": cfg.study,
         "models": {"clients": [node.name for node in client_nodes(cfg)], "server": server_name(cfg)},
-        "settings": deepcopy(compared(plain(cfg), cfg.seed)),
+        "settings": deepcopy(compared(plain(cfg), unresolved(cfg))),
     }
 
 

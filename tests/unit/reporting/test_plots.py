@@ -34,7 +34,8 @@ def test_bubbles_have_areas_in_proportion_to_counts_and_none_for_zero():
 
 def test_guidance_maps_show_both_normalisations_client_by_class():
     U = torch.tensor([[3.0, 1.0], [1.0, 4.0]])
-    rows, columns, bar = guidance_maps(U, ("cat", "dog")).axes
+    rows, columns, bar = guidance_maps(U, ("cat", "dog"), ("client 1", "client 3")).axes
+    assert [label.get_text() for label in rows.get_yticklabels()] == ["1", "3"]  # others have decoders or are not used
     assert [label.get_text() for label in columns.get_xticklabels()] == ["cat", "dog"]
     assert bar.get_ylabel() == "share"
     np.testing.assert_allclose(rows.images[0].get_array(), [[0.75, 0.2], [0.25, 0.8]], rtol=1e-6)
@@ -121,6 +122,7 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
         synthetic=(images, torch.arange(len(FORMULAS))),
         real=(images, torch.arange(len(FORMULAS))),
         recitals=(Recital(images, torch.arange(len(FORMULAS)), "key"),),
+        used=["client 0"],
         note=pytest.fail,
     )
     assert sorted(drawn) == ["accuracy", "confusion", "guidance", "partition", "recitals", "synthetic"]
@@ -135,6 +137,7 @@ def test_a_run_without_rounds_has_its_partition_and_confusion_only(tmp_path):
         "ensembles": {"uniform": 0.5},
         "synthetic": None,
         "recitals": (),
+        "used": [],
     }
     given = {"counts": COUNTS, "class_names": ("a", "b"), "confusion": COUNTS}
     assert list(draw_all(tmp_path, **given, **nothing, note=pytest.fail)) == ["partition", "confusion"]
@@ -143,10 +146,10 @@ def test_a_run_without_rounds_has_its_partition_and_confusion_only(tmp_path):
 def test_a_client_recites_in_one_row_from_its_first_class_to_its_last():
     images = torch.tensor([30, 10, 20], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 2, 2)
     recitals = (Recital(images, torch.tensor([2, 0, 1]), "key"), Recital(images[:1], torch.tensor([5]), "key"))
-    (axes,) = recital_grid(recitals, columns=3).axes
+    (axes,) = recital_grid(recitals, ("client 0", "client 2"), columns=3).axes
     (picture,) = axes.get_images()
     assert np.round(255 * picture.get_array()[0, [0, 3, 6], 0]).tolist() == [10, 20, 30]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["client 0", "client 1"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["client 0", "client 2"]
 
 
 def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_path):
@@ -157,6 +160,7 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_p
         counts=COUNTS,
         class_names=("a", "b"),
         guidance=torch.eye(2),
+        used=["client 0", "client 1"],
         history=[],
         ensembles={},
         confusion=COUNTS,
@@ -171,7 +175,15 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_the_others_are_drawn(tmp_p
 
 @pytest.mark.parametrize("also", ["svg", "pdf"])
 def test_another_format_stands_beside_the_pictures(tmp_path, also):
-    nothing = {"real": REAL, "guidance": None, "history": [], "ensembles": {}, "synthetic": None, "recitals": ()}
+    nothing = {
+        "real": REAL,
+        "guidance": None,
+        "history": [],
+        "ensembles": {},
+        "synthetic": None,
+        "recitals": (),
+        "used": [],
+    }
     given = {"counts": COUNTS, "class_names": ("a", "b"), "confusion": COUNTS}
     draw_all(tmp_path, **given, **nothing, note=pytest.fail, also=also)
     names = {f"{name}.{kind}" for name in ("partition", "confusion") for kind in ("png", also)}

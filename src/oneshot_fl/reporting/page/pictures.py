@@ -31,7 +31,8 @@ def embedded(runs: Iterable[Run], *, budget: int) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for place, run in _one_of_each_first(runs):
         for path in figures_of(run):
-            url = _data_url(path)
+            if (url := _data_url(path)) is None:
+                continue
             if len(url) > budget:
                 return found
             budget -= len(url)
@@ -57,8 +58,12 @@ def _one_of_each_first(runs: Iterable[Run]) -> list[tuple[int, Run]]:
     return [(place, run) for _, place, run in sorted(ranked, key=lambda each: each[:2])]
 
 
-def _data_url(path: Path) -> str:
-    content = _smaller(path) if path.suffix == ".png" else path.read_bytes()
+def _data_url(path: Path) -> str | None:
+    """None of a picture that is not whole: a run may be drawing it, or have been killed then."""
+    try:
+        content = _smaller(path) if path.suffix == ".png" else path.read_bytes()
+    except (OSError, SyntaxError):  # Pillow's words for a file that ends early, and for a chunk that does
+        return None
     return f"data:{KINDS[path.suffix]};base64,{base64.b64encode(content).decode()}"
 
 

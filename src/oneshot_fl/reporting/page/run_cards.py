@@ -31,6 +31,7 @@ def _found(summary: Json) -> Json:
         "clients": [_client(client) for client in summary["clients"]],
         "counts": partition.get("class_counts"),
         "guidance": summary.get("guidance"),
+        "used": [k for k, client in enumerate(summary["clients"]) if client.get("accuracy") is not None],
         "classes": names,
         "recall": [row.get("recall") for row in summary["server"].get("by_class") or []] or None,
         "ensembles": summary["ensemble"]["rows"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, titles, told_apart
+from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of, titles
 from oneshot_fl.reporting.tables.runs import Run
 
 Json = dict[str, Any]
@@ -52,8 +52,7 @@ def settings_of(runs: Iterable[Run]) -> list[Setting]:
     groups = comparable(run for run in runs if run.settings)
     groups.sort(key=lambda group: (group[0].data, group[0].partition, group[0].spread))
     short = [f"{group[0].data}, {group[0].partition} {group[0].spread}".strip() for group in groups]
-    apart = told_apart(short, [group[0].shared for group in groups], "; ")
-    told = zip(map(_brief, short, apart, count(1)), titles(groups), map(rows_of, groups), strict=True)
+    told = zip(map(_brief, short, names_of(short, groups), count(1)), titles(groups), map(rows_of, groups), strict=True)
     return [Setting(number, name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]
 
 

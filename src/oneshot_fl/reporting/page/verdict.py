@@ -51,8 +51,9 @@ def _above_zero(gap: Estimate | None) -> bool:
 def verdict_of(setting: Setting, measure: Measure) -> Verdict | None:
     """The verdict on a setting; None where no run is done.
 
-    Where some row has the seeds that an interval takes, only such rows can be best: a mean of fewer is luck. Where a
-    low figure is good (ECE), the best is the lowest.
+    Where some row has the seeds that an interval takes, only such rows can be best: a mean of fewer is luck. Means are
+    over the seeds that those rows share, where they are enough: one seed may be harder than another. Where a low
+    figure is good (ECE), the best is the lowest.
     """
     values = {label: known for label in setting.rows if (known := setting.values(label, measure.server))}
     return verdict_on(values, lowest=measure.lower_is_better) if values else None
@@ -63,11 +64,20 @@ def verdict_on(values: Values, *, lowest: bool = False) -> Verdict:
     sign = -1 if lowest else 1
     means = {label: estimate(list(known.values())) for label, known in values.items()}
     enough = [label for label, known in means.items() if known.n >= FEWEST_FOR_INTERVAL]
-    best = max(enough or means, key=lambda label: sign * means[label].mean)
+    levels = _levels({label: values[label] for label in enough or means})
+    best = max(levels, key=lambda label: sign * levels[label])
     pairs = len(values) * (len(values) - 1) // 2  # any two may turn out the best and one that it beats
     gaps = {label: _gap(values[best], known, sign, pairs) for label, known in values.items() if label != best}
     nearest = sorted(gaps, key=lambda label: gap.mean if (gap := gaps[label]) else float("inf"))
     return Verdict(best, means[best], {label: gaps[label] for label in nearest}, bool(enough))
+
+
+def _levels(values: Values) -> dict[str, float]:
+    """The mean of every row, over the seeds that all of them have if these are enough for an interval."""
+    shared = set.intersection(*(set(known) for known in values.values()))
+    if len(shared) < FEWEST_FOR_INTERVAL:
+        return {label: estimate(list(known.values())).mean for label, known in values.items()}
+    return {label: estimate([known[seed] for seed in sorted(shared)]).mean for label, known in values.items()}
 
 
 def _gap(best: dict[int, float], other: dict[int, float], sign: int, comparisons: int) -> Estimate | None:

@@ -47,6 +47,21 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second) or {json.dumps(first), json.dumps(second)} == {"null", "{}"}
 
 
+def canonical(settings: Any) -> str:
+    """A text that is equal for nested settings exactly if all their values are the `same`: 1 and 1.0, null and {}."""
+    return json.dumps(_canonical(settings), sort_keys=True)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _canonical(inner) for key, inner in value.items()} or None
+    if isinstance(value, list | tuple):
+        return [_canonical(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def below(key: str, prefixes: Iterable[str]) -> bool:
     """Whether a dotted key is one of `prefixes` or lies below one."""
     return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)

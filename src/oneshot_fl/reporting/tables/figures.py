@@ -8,8 +8,9 @@ import numpy as np
 
 from oneshot_fl.reporting.plots import COLOURS, line_styles, literal, new_figure, save, whole_numbers
 from oneshot_fl.reporting.tables.curves import curve_of
+from oneshot_fl.reporting.tables.differences import below
 from oneshot_fl.reporting.tables.estimates import estimate
-from oneshot_fl.reporting.tables.own import comparable, rows_of, titles
+from oneshot_fl.reporting.tables.own import comparable, names_of, rows_of, titles
 from oneshot_fl.reporting.tables.runs import Run
 
 if TYPE_CHECKING:
@@ -59,17 +60,24 @@ def _draw_row(axes: "Axes", runs: list[Run], label: str, style: dict[str, Any]) 
 
 def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[float]]]:
     """For every group with both: setting -> AE or SA -> the server's accuracies over seeds."""
-    bars: dict[str, dict[str, list[float]]] = {}
+    both: list[tuple[list[Run], dict[str, list[float]]]] = []
     for group in groups:
         found: dict[str, list[float]] = {}
         for run in group:
-            name = AGGREGATIONS.get(run.setting("method.ensemble.name"))
-            untouched = all(key.startswith("ensemble") for key in run.changed)
-            if run.method == "fedhydra" and name and untouched and run.summary:
+            if run.method == "fedhydra" and run.summary and (name := _aggregation(run)):
                 found.setdefault(name, []).append(run.summary["server"]["accuracy_last"])
         if len(found) == len(AGGREGATIONS):
-            bars[f"{group[0].data}\n{group[0].partition} {group[0].spread}"] = found
-    return bars
+            both.append((group, found))
+    short = [f"{group[0].data}\n{group[0].partition} {group[0].spread}" for group, _ in both]
+    names = names_of(short, [group for group, _ in both])
+    return dict(zip(names, (found for _, found in both), strict=True))
+
+
+def _aggregation(run: Run) -> str | None:
+    """SA is the method as it is, AE the one in which nothing but the ensemble is another; None: neither."""
+    name = AGGREGATIONS.get(run.setting("method.ensemble.name"))
+    own = ("ensemble",) if name == "AE" else ()
+    return name if all(below(key, own) for key in run.changed) else None
 
 
 def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":

@@ -45,7 +45,8 @@ def to_markdown(sheets: Sequence[Sheet]) -> str:
 
 def _markdown(sheet: Sheet) -> str:
     rule = ["---", *["---:"] * (len(sheet.header) - 1)]
-    lines = [f"| {' | '.join(row)} |" for row in (sheet.header, rule, *sheet.rows)]
+    told = [[cell.replace("|", r"\|") for cell in row] for row in (sheet.header, *sheet.rows)]
+    lines = [f"| {' | '.join(row)} |" for row in (told[0], rule, *told[1:])]
     return "\n".join([f"**{sheet.title}**", "", *lines, *(f"\n{note}" for note in sheet.notes)])
 
 
@@ -55,7 +56,8 @@ def to_latex(sheets: Sequence[Sheet]) -> str:
 
 
 LATEX = str.maketrans(
-    {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "±": r"$\pm$", "–": "--"}
+    {character: f"\\{character}" for character in "&%_#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 )
 
 
@@ -90,16 +92,17 @@ def to_terminal(sheets: Sequence[Sheet]) -> str:
     """Boxes as wide as their content; a terminal too narrow scrolls or wraps."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     text = io.StringIO()
-    console = Console(file=text, width=400, highlight=False)
+    console = Console(file=text, width=400, highlight=False, markup=False)
     for sheet in sheets:
         console.print(sheet.title, style="bold", soft_wrap=True)
         table = Table()
         for position, name in enumerate(sheet.header):
-            table.add_column(name, justify="right" if position else "left", no_wrap=True)
+            table.add_column(Text(name), justify="right" if position else "left", no_wrap=True)
         for row in sheet.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         console.print(table)
         for note in sheet.notes:
             console.print(note, soft_wrap=True)

@@ -4,11 +4,10 @@ Runs are compared only if everything but method and seed agrees. A method that w
 own gets a row for each.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from oneshot_fl.reporting.tables.differences import Settings, distinguishing
+from oneshot_fl.reporting.tables.differences import Settings, canonical, distinguishing
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -26,14 +25,18 @@ def comparable(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of runs in which all but method and seed agrees, in the order in which they first appear."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps([run.data, run.models, run.shared], sort_keys=True), []).append(run)
+        groups.setdefault(canonical([run.data, run.models, run.shared]), []).append(run)
     return list(groups.values())
 
 
 def titles(groups: Sequence[list[Run]]) -> list[str]:
     """What each group is; of groups that would be called alike also the settings in which they differ."""
-    names = [describe(group[0]) for group in groups]
-    return told_apart(names, [group[0].shared for group in groups], "; ")
+    return names_of([describe(group[0]) for group in groups], groups)
+
+
+def names_of(short: Sequence[str], groups: Sequence[list[Run]]) -> list[str]:
+    """Short names of groups; those that are alike with the settings, or with whose architecture, they differ in."""
+    return told_apart(short, [{**group[0].shared, "of": group[0].models} for group in groups], "; ")
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
@@ -50,7 +53,7 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """The runs of every row by its label: those of one method with the same settings of its own."""
     rows: dict[str, list[Run]] = {}
     for run in runs:
-        rows.setdefault(json.dumps([run.label, run.own], sort_keys=True), []).append(run)
+        rows.setdefault(canonical([run.label, run.own]), []).append(run)
     several = list(rows.values())
     labels = told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
     return dict(zip(labels, several, strict=True))

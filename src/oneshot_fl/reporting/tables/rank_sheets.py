@@ -13,7 +13,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, told_apart
+from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.runs import Run
 
@@ -107,7 +107,7 @@ def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[in
 
 def _names(groups: Sequence[list[Run]]) -> list[str]:
     short = [f"{run.data}, {run.partition} {run.spread}".strip() + f", {run.architectures}" for run, *_ in groups]
-    return told_apart(short, [group[0].shared for group in groups], "; ")
+    return names_of(short, groups)
 
 
 def rank_sheets(field: Field, measure: Measure) -> list[Sheet]:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.record import TRACE
-from oneshot_fl.reporting.tables.differences import Settings, at, flat, needs, told
+from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
+SUMMARY = "summary.json"
 Status = Literal["done", "failed", "interrupted", "unfinished"]
 """An unfinished run is still on, or was killed."""
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
@@ -114,11 +115,11 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
         OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
     runs: dict[str, Run] = {}
-    for run in same_data_alike([run for path in paths for run in _read_all(path)]):
+    for run in same_data_alike(_read_all(paths)):
         key = _identity(run)
         older = runs.get(key, run)
         kept = older if older.status == "done" and run.status != "done" else run
-        runs[key] = replace(kept, studies=older.studies | {older.study, run.study})
+        runs[key] = replace(kept, studies=older.studies | run.studies | {older.study, run.study})
     done = {run.overrides for run in runs.values() if run.status == "done"}
     return [run for run in runs.values() if run.settings or not run.overrides or run.overrides not in done]
 
@@ -126,7 +127,7 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
 def _identity(run: Run) -> str:
     """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
     place = None if run.settings else str(run.folder)
-    return json.dumps([run.data, run.method, run.seed, run.models, run.shared, run.own, place], sort_keys=True)
+    return canonical([run.data, run.method, run.seed, run.models, run.shared, run.own, place])
 
 
 def same_data_alike(runs: list[Run]) -> list[Run]:
@@ -159,7 +160,7 @@ def _content(run: Run) -> str:
 
 def _data_settings(run: Run) -> str:
     known = run.settings.get("data") if run.complete else [run.shared, run.models]
-    return json.dumps([run.data, known], sort_keys=True)
+    return canonical([run.data, known])
 
 
 def _with_data(run: Run, more: Settings) -> Run:
@@ -168,18 +169,37 @@ def _with_data(run: Run, more: Settings) -> Run:
     return replace(run, settings={**run.settings, "data": {**run.settings.get("data", {}), **more}})
 
 
-def _read_all(path: Path) -> list[Run]:
-    if path.is_file():
-        lines = path.read_text().splitlines()
-        return [_read(line, f"{path}, line {number}", None) for number, line in enumerate(lines, 1)]
-    places = [found for name in ("summary.json", TRACE) for found in path.rglob(name)]
-    if not places:
-        raise OneshotError(f"{path}: no summary.json in or below it; give the folder of a run or of a sweep")
-    return [_read(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
+def _read_all(paths: Iterable[Path]) -> list[Run]:
+    """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
+    records = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
+    finished = {folder for record, _, folder in records if folder is not None and "server" in record}
+    studies: dict[Path, frozenset[str]] = {}
+    runs = []
+    for record, place, folder in records:
+        if folder in finished and record.get("status") == "done":
+            studies[folder] = frozenset({record.get("study", UNKNOWN)})
+        elif record.get("kind") != "aggregation":
+            runs.append(_run(record, place, folder))
+    return [replace(run, studies=studies[run.folder]) if run.summary and run.folder in studies else run for run in runs]
 
 
-def _age(path: Path) -> float:
-    return path.stat().st_mtime
+def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
+    """Of each record its text, what errors call it and the folder that it lies in; files of `collect` come first."""
+    files: list[tuple[str, str, Path | None]] = []
+    places: set[Path] = set()
+    for path in paths:
+        if path.is_file():
+            lines = path.read_text().splitlines()
+            files += [(line, f"{path}, line {number}", None) for number, line in enumerate(lines, 1)]
+        elif found := [place for name in (SUMMARY, TRACE) for place in path.rglob(name)]:
+            places.update(found)
+        else:
+            raise OneshotError(f"{path}: no {SUMMARY} in or below it; give the folder of a run or of a sweep")
+    return files + [(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
+
+
+def _age(path: Path) -> tuple[float, str]:
+    return path.stat().st_mtime, str(path)
 
 
 def collect(runs: Iterable[Run], file: Path) -> None:
@@ -204,15 +224,28 @@ FACTS: dict[str, Any] = {
 """What tells runs apart, and what stands for it where a run failed before it was known."""
 
 
-def _read(text: str, place: str, folder: Path | None) -> Run:
-    """A run from its summary, or from the trace of one that may have none."""
+def _parsed(text: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
-        status = STATUSES.get(record.get("status"))
+    except ValueError as error:
+        raise _foreign(place, error) from error
+    if not isinstance(record, dict):
+        raise _foreign(place, TypeError(type(record).__name__))
+    return record
+
+
+def _foreign(place: str, error: Exception) -> OneshotError:
+    return OneshotError(f"{place}: not what this version writes ({error!r}); run it again")
+
+
+def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
+    """A run from its summary, or from the trace of one that may have none."""
+    try:
+        status = STATUSES.get(record.get("status", ""))
         facts = {name: record.get(name) or unknown if status else record[name] for name, unknown in FACTS.items()}
         overrides = tuple(record.get("overrides") or ())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OneshotError(f"{place}: not what this version writes ({error!r}); run it again") from error
+    except (KeyError, TypeError) as error:
+        raise _foreign(place, error) from error
     known = {**facts, "folder": folder, "overrides": overrides, "complete": "overrides" in record}
     if "server" in record:
         return Run(**known, status="done", summary=record)

@@ -42,6 +42,14 @@ def test_one_seed_of_every_row_comes_first_until_the_room_is_full(with_figures):
     assert embedded(runs, budget=size - 1) == {}
 
 
+def test_a_picture_that_is_not_whole_is_left_out(with_figures):
+    run = with_figures("synthetic", "recitals")
+    whole = (run.folder / "synthetic.png").read_bytes()
+    for part in (b"", whole[: len(whole) // 2], whole[:60]):
+        (run.folder / "synthetic.png").write_bytes(part)
+        assert list(embedded([run], budget=10**6)[0]) == ["recitals"]
+
+
 def test_an_embedded_picture_is_the_file_with_fewer_colours(with_figures):
     run = with_figures("synthetic")
     url = embedded([run], budget=10**6)[0]["synthetic"]

@@ -34,6 +34,13 @@ def test_a_lucky_seed_does_not_win_against_rows_with_enough_of_them():
     assert verdict.words == "Not told apart from lucky."
 
 
+def test_hard_seeds_that_only_one_has_do_not_decide():
+    more = {0: 0.85, 1: 0.86, 2: 0.87, 3: 0.6, 4: 0.6}
+    verdict = verdict_on({"a": _seeds(0.8, 0.81, 0.82), "b": more})
+    assert verdict.best == "b"
+    assert verdict.rivals["a"].mean == pytest.approx(0.05)
+
+
 def test_nothing_is_told_with_too_few_seeds():
     assert verdict_on({"a": _seeds(0.9), "b": _seeds(0.1)}).words == "Not told: fewer than 3 seeds."
     assert verdict_on({"a": _seeds(0.9, 0.8, 0.7)}).words == "Nothing to compare it with yet."

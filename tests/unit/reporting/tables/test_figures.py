@@ -27,6 +27,22 @@ def test_ae_and_sa_are_compared_where_nothing_else_differs(make_run):
     assert aggregation_bars([both]) == {"mnist\ndirichlet 0.1": {"SA": [0.6], "AE": [0.4]}}
     assert aggregation_bars([both[:1]]) == {}
     assert aggregation_bars([[both[0], hydra(0.4, "uniform", **{"source.reset": True})]]) == {}
+    without_classes = hydra(0.8, "stratified", **{"ensemble.in_model": False})
+    assert aggregation_bars([[*both, without_classes]]) == {"mnist\ndirichlet 0.1": {"SA": [0.6], "AE": [0.4]}}
+
+
+def test_bars_of_settings_that_would_be_called_alike_are_two(make_run):
+    def group(epochs):
+        settings = {"clients": {"epochs": epochs}}
+        kinds = ({}, {"ensemble.name": "uniform"})
+        names = ("stratified", "uniform")
+        return [
+            make_run(changed=changed, settings={**settings, "method": {"ensemble": {"name": name}}})
+            for name, changed in zip(names, kinds, strict=True)
+        ]
+
+    bars = aggregation_bars([group(1), group(2)])
+    assert [name.rpartition("; ")[2] for name in bars] == ["clients.epochs=1", "clients.epochs=2"]
 
 
 def test_pictures_are_written(make_run, tmp_path):

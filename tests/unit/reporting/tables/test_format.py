@@ -25,6 +25,21 @@ def test_latex_escapes_what_it_must():
     assert text.count(r"\begin{tabular}{lr}") == text.count(r"\end{tabular}") == 1
 
 
+ODD = Sheet("[b]", ["", "command"], [["fedavg", "model.names=[cnn2,lenet5] [/x] a|b ~^\\"]], ["[note]"])
+
+
+def test_nothing_in_brackets_is_lost_on_a_terminal():
+    text = FORMATS["terminal"]([ODD])
+    assert text.startswith("[b]\n")
+    assert "model.names=[cnn2,lenet5] [/x] a|b ~^\\" in text
+    assert text.endswith("[note]")
+
+
+def test_what_would_end_a_cell_is_escaped():
+    assert "| fedavg | model.names=[cnn2,lenet5] [/x] a\\|b ~^\\ |" in FORMATS["markdown"]([ODD])
+    assert r"a|b \textasciitilde{}\textasciicircum{}\textbackslash{} \\" in FORMATS["latex"]([ODD])
+
+
 def test_csv_has_one_header_over_all_records():
     rows = list(csv.DictReader(io.StringIO(FORMATS["csv"]([SHEET, SHEET]))))
     assert len(rows) == 4

@@ -1,7 +1,7 @@
 import pytest
 
 from oneshot_fl.reporting.tables.measures import measure_of
-from oneshot_fl.reporting.tables.own import comparable, describe, own_sheets
+from oneshot_fl.reporting.tables.own import comparable, describe, names_of, own_sheets, rows_of
 from oneshot_fl.reporting.tables.runs import same_data_alike
 
 LAST = measure_of("accuracy", which="last")
@@ -130,6 +130,24 @@ def test_a_method_of_the_same_name_with_other_settings_is_another_row(make_run):
     rows = _rows(_sheet(runs))
     assert rows["fedhydra method.mine=1"]["server, last round"] == "20.00"
     assert rows["fedhydra method.mine=2"]["server, last round"] == "40.00"
+
+
+def test_no_run_is_lost_where_a_number_is_written_in_two_ways(make_run):
+    settings = [
+        {"method": {"weight": weight}, "partition": {"alpha": alpha}} for weight in (1, 1.0) for alpha in (1, 1.0)
+    ]
+    runs = [make_run(seed=seed, settings=each) for seed, each in enumerate(settings)]
+    (group,) = comparable(runs)
+    assert [run.seed for run in rows_of(group)["fedhydra"]] == [0, 1, 2, 3]
+
+
+def test_groups_whose_server_or_order_of_clients_differs_say_so(make_run):
+    models = [
+        {"clients": ["cnn2", "lenet5"], "server": "cnn2"},
+        {"clients": ["lenet5", "cnn2"], "server": "cnn2"},
+    ]
+    groups = comparable([make_run(models=each) for each in models])
+    assert len(set(names_of(["mnist", "mnist"], groups))) == 2
 
 
 def test_an_ensemble_that_methods_learn_apart_has_a_row_for_each(make_run):

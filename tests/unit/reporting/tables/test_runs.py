@@ -49,6 +49,7 @@ def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path
     [
         _data(size=30),
         _data(root="west"),
+        _data(size=28.5),
         {**SETTINGS, "a_group_of_tomorrow": {"on": True}},
         {**SETTINGS, "partition": {"name": "iid", "clients": 5, "shuffled": False}},
     ],
@@ -57,6 +58,12 @@ def test_runs_that_differ_in_anything_are_two(tmp_path, settings):
     _summary(tmp_path / "a")
     _summary(tmp_path / "b", settings=settings, data_sha256="2")
     assert len(read_runs([tmp_path])) == 2
+
+
+def test_a_number_is_the_same_however_it_is_written(tmp_path):
+    _summary(tmp_path / "a")
+    _summary(tmp_path / "b", settings=_data(size=28.0))
+    assert len(read_runs([tmp_path])) == 1
 
 
 def test_images_that_a_method_does_not_use_make_no_other_run(tmp_path):
@@ -143,6 +150,32 @@ def test_a_result_of_another_study_that_a_run_took_over_counts_for_both(tmp_path
     assert run.status == "done"
     assert run.belongs_to("fedhydra/table1")
     assert run.belongs_to("fedhydra/table4")
+
+
+def test_a_finished_run_whose_data_changed_since_is_no_unfinished_one(tmp_path):
+    for number, (name, content) in enumerate([("fedavg", "1"), ("fedhydra", "1"), ("fedavg", "2")]):
+        _summary(tmp_path / str(number), method=name, data_sha256=content, at=number)
+        _write(tmp_path / str(number) / "run.json", method=name, status="done", at=number + 10)
+    assert [(run.method, run.status) for run in read_runs([tmp_path])] == [
+        ("fedavg", "done"),
+        ("fedhydra", "done"),
+        ("fedavg", "done"),
+    ]
+
+
+def test_the_newer_of_two_counts_in_whatever_order_folders_are_named(tmp_path):
+    for number, name in enumerate(("old", "new")):
+        _summary(tmp_path / name, server={"accuracy_last": number}, at=number)
+    for order in (("old", "new"), ("new", "old")):
+        (run,) = read_runs([tmp_path / name for name in order])
+        assert run.summary["server"]["accuracy_last"] == 1
+
+
+def test_an_aggregation_is_no_run(tmp_path):
+    _summary(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "summary.json").write_text(json.dumps({"kind": "aggregation", "server": {}}))
+    assert [run.method for run in read_runs([tmp_path])] == ["fedavg"]
 
 
 def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):

@@ -26,8 +26,8 @@ function clientTable(clients) {
   return made("div", { className: "wide" }, table);
 }
 
-function grid(matrix, classes, name) {
-  return matrix.flatMap((values, k) => values.map((value, j) => ({ client: `client ${k}`, class: classes[j], [name]: value })));
+function grid(matrix, classes, name, numbers = matrix.map((_, k) => k)) {
+  return matrix.flatMap((values, k) => values.map((value, j) => ({ client: `client ${numbers[k]}`, class: classes[j], [name]: value })));
 }
 
 function normalised(U) {
@@ -62,7 +62,7 @@ async function showRun(place, run, setting) {
   if (run.guidance) {
     for (const [title, matrix] of Object.entries(normalised(run.guidance))) {
       const label = (value) => (classes.length > 12 ? "" : value.toFixed(2).replace(/^0/, ""));
-      const rows = grid(matrix, classes, "value").map((row) => ({ ...row, label: label(row.value), ink: ink(row.value) }));
+      const rows = grid(matrix, classes, "value", run.used).map((row) => ({ ...row, label: label(row.value), ink: ink(row.value) }));
       await chartInto(charts, title, "guidance", rows, given, `Guidance matrix, normalised. ${title}.`);
     }
   }

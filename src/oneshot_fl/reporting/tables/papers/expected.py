@@ -26,7 +26,7 @@ class Expected:
 def expected(study: str, data: str, method: str) -> Expected:
     """What the experiment `study` sets, as its own command runs it."""
     cfg = composition(study, data, method)
-    settings = compared(plain(cfg), cfg.seed)
+    settings = compared(plain(cfg), unresolved(cfg))
     raw = flat({"method": unresolved(cfg.method)})
     copies = {key: str(value)[2:-1] for key, value in raw.items() if _is_copy(value)}
     return Expected(settings, flat(settings), copies)

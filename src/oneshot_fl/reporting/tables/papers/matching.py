@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from oneshot_fl.config.compose import choices
 from oneshot_fl.reporting.tables.differences import aligned, at, below, flat, needs, same
 from oneshot_fl.reporting.tables.papers.expected import Expected, architecture_settings, expected
 from oneshot_fl.reporting.tables.papers.paper import grants
@@ -159,7 +160,7 @@ def differences(cell: Published, run: Run) -> tuple[Difference, ...]:
     """All keys in which a run is not the protocol of a printed number that it stands beside."""
     if cell.metric == FLOPS:
         return ()
-    wanted = expected(cell.study, cell.data, run.method if cell.method in OF_ANY_RUN else cell.our_method)
+    wanted = expected(cell.study, cell.data, _composed_with(cell, run))
     skipped = (*VARIED, *IMAGES, *(cell.asked or {}), *_unused(cell, run), "models")
     found = [
         Difference(key, ours, theirs, stated=not below(key, UNSTATED))
@@ -232,6 +233,13 @@ def uses(cell: Published, run: Run, key: str) -> bool:
     if key == "models.server":
         return cell.method not in OF_ANY_RUN
     return not below(key, _unused(cell, run))
+
+
+def _composed_with(cell: Published, run: Run) -> str:
+    """The method that the table's experiment is composed with; rows of any run may be of a user's own method."""
+    if cell.method not in OF_ANY_RUN:
+        return cell.our_method
+    return run.method if run.method in choices("method") else "fedavg"
 
 
 def _unused(cell: Published, run: Run) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ percent.
 """
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from typing import Any
 
 from oneshot_fl.reporting.tables.papers import co_boosting, fedhydra, fedmho
 from oneshot_fl.reporting.tables.papers.paper import OF_THE_TABLE, Asked, Paper
@@ -129,11 +130,16 @@ def measured(cell: Published, run: Run, *, which: str) -> float | None:
     exchange = run.summary["communication"][int(cell.rounds) - 1]
     if cell.metric == "ensemble_accuracy_percent":
         return exchange["ensembles"].get(ENSEMBLES[cell.method])
-    if cell.method.startswith("client_m"):
-        return exchange["clients"][client_of(cell)]
-    if cell.method == "local":
-        return exchange["clients"][run.models["clients"].index(cell.client_model)]
+    if cell.method in SINGLE_CLIENTS:
+        k = client_with(cell.client_model, run) if cell.method == "local" else client_of(cell)
+        return _of_client(k, run.summary["clients"], exchange["clients"])
     return exchange[f"accuracy_{which}"]
+
+
+def _of_client(k: int | None, clients: Sequence[dict[str, Any]], accuracies: Sequence[float]) -> float | None:
+    """Client k's accuracy, of which an exchange tells those that were used; None of a decoder, or one turned away."""
+    used = [number for number, client in enumerate(clients) if client["accuracy"] is not None]
+    return accuracies[used.index(k)] if k in used and len(used) == len(accuracies) else None
 
 
 def compares_models(cells: Iterable[Published]) -> bool:

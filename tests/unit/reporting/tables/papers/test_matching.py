@@ -19,6 +19,12 @@ def test_a_run_under_the_papers_protocol_deviates_in_nothing(make_run):
     assert deviations(_cell(**MNIST), make_run()) == ()
 
 
+def test_a_row_of_any_run_may_be_of_a_method_that_is_not_ours(make_run):
+    fourth = _cell("fedhydra/table3", method="client_m4", partition_value="0.1")
+    run = replace(make_run(), method="mine")
+    assert deviations(fourth, run) == deviations(fourth, make_run())
+
+
 @pytest.mark.parametrize(
     "other",
     [

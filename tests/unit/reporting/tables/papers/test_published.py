@@ -35,6 +35,14 @@ def test_rounds_clients_and_ensembles_are_read_where_they_stand(make_run):
     assert measured(ensemble, make_run(rows={"size_weighted": 0.7}), which="last") == 0.7
 
 
+def test_a_client_is_found_by_its_number_where_others_are_not_used(make_run):
+    run = make_run(data="svhn")
+    run.summary["communication"][0]["clients"] = [0.1, 0.3, 0.4, 0.5]
+    run.summary["clients"] = [{"accuracy": accuracy} for accuracy in (0.1, None, 0.3, 0.4, 0.5)]
+    cells = [_cell("fedhydra/table3", method=f"client_m{n}", partition_value="0.1") for n in (2, 3)]
+    assert [measured(cell, run, which="last") for cell in cells] == [None, 0.3]
+
+
 def test_only_some_tables_compare_models_in_one_setting():
     assert compares_models(of_study("co_boosting/table17"))
     assert compares_models(of_study("co_boosting/table15"))
