@@ -61,8 +61,7 @@ def train_client(
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]
         (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
-    told = _description(client, plan, data, Tones.of(experiment.data.load.settings))
-    return write_model(out, client.upload.model.state_dict(), told)
+    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data))
 
 
 def _experiment(overrides: Sequence[str]) -> Experiment:
@@ -90,11 +89,12 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
         class_names=tuple(names),
         mean=how["mean"],
         std=how["std"],
+        tones=decoding.tones,
     )
     return data.to(device_of(experiment.trainer))
 
 
-def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, tones: Tones) -> ModelDescription:
+def _description(client: TrainedClient, plan: ClientPlan, data: Dataset) -> ModelDescription:
     told = client.upload.label_counts
     return ModelDescription(
         kind="decoder" if isinstance(client.upload, DecoderUpload) else "classifier",
@@ -104,5 +104,5 @@ def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, tones: 
         samples=client.samples,
         label_counts=None if told is None else tuple(told.tolist()),
         versions=versions(),
-        tones=tones,
+        tones=data.tones,
     )

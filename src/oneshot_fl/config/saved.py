@@ -19,7 +19,6 @@ from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import ModelDescription
 
@@ -49,7 +48,7 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
         str(folder / "server.safetensors"),
         {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()},
     )
-    told = ModelDescription("classifier", nodes, spec, names, tones=Tones.of(plain(cfg.data)))
+    told = ModelDescription("classifier", nodes, spec, names)
     model = build(told, allowed=allowed, source=source, layout=layout)
     return load_model(model, tensors, source).eval(), told
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oneshot_fl.data.decode import USUAL, Tones
+
 
 @dataclass(frozen=True)
 class DataSpec:
@@ -65,6 +67,8 @@ class Dataset:
     train_domains: Tensor | None = None
     """The domain of each training sample, int64 `[n]`, an index into `domain_names`; None where there are none."""
     domain_names: tuple[str, ...] = ()
+    tones: Tones = USUAL
+    """Of the files that it was read from."""
 
     def to(self, device: torch.device) -> "Dataset":
         """The same data set with its tensors on `device`; what was hashed is not hashed again."""
@@ -121,6 +125,7 @@ def make_dataset(
     class_names: tuple[str, ...],
     mean: list[float],
     std: list[float],
+    tones: Tones = USUAL,
 ) -> Dataset:
     """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel."""
     channels, size = train[0].shape[1], train[0].shape[2]
@@ -131,4 +136,4 @@ def make_dataset(
         mean=tuple(mean) * (channels if len(mean) == 1 else 1),
         std=tuple(std) * (channels if len(std) == 1 else 1),
     )
-    return Dataset(name, spec, class_names, train[0], train[1].long(), test[0], test[1].long())
+    return Dataset(name, spec, class_names, train[0], train[1].long(), test[0], test[1].long(), tones=tones)

@@ -45,7 +45,8 @@ def image_domains(
         for domain, found in trees.items()
     }
     # All domains are kept together, so that another held-out domain decodes nothing.
-    parts = read_images(files, cache=cache, how=Decoding(size, channels, Tones(max_value, background)))
+    tones = Tones(max_value, background)
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
     images, labels = (torch.cat(tensors) for tensors in zip(*(parts[domain] for domain in training), strict=True))
     data = make_dataset(
         name=folder.name,
@@ -54,6 +55,7 @@ def image_domains(
         class_names=tuple(classes),
         mean=mean,
         std=std,
+        tones=tones,
     )
     sizes = torch.tensor([len(files[domain]) for domain in training])
     return replace(

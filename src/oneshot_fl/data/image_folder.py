@@ -33,8 +33,9 @@ def image_folder(
         "train": labelled(folder / "train", train, classes),
         "test": labelled(folder / "test", tree(folder / "test"), classes),
     }
-    parts = read_images(files, cache=cache, how=Decoding(size, channels, Tones(max_value, background)))
-    return make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std)
+    tones = Tones(max_value, background)
+    parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
+    return make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones)
 
 
 def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/*") -> Tree:

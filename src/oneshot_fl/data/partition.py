@@ -230,7 +230,11 @@ def _capped_dirichlet_counts(
     for label, size in enumerate(class_sizes):
         open_clients = counts.sum(axis=0) < cap
         share = rng.dirichlet(np.full(clients, alpha)) * open_clients
-        share = share / share.sum() if share.sum() > 0 else open_clients / open_clients.sum()
+        if not size:
+            continue
+        if not share.any():  # all of it went to full clients: a Dirichlet's share among the others is one of its own
+            share[open_clients] = rng.dirichlet(np.full(open_clients.sum(), alpha))
+        share /= share.sum()
         counts[label] = np.diff(np.floor(np.cumsum(share) * size + 1e-9).astype(np.int64), prepend=0)
         counts[label, -1] += size - counts[label].sum()
     return counts

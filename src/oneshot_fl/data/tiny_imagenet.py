@@ -28,7 +28,10 @@ def tiny_imagenet(*, root: PathText, cache: PathText, size: Side | None, mean: M
     test = _annotated(val, classes) if images_in(val / "images") else tree(val)
     files = {"train": labelled(folder / "train", train, classes), "test": labelled(val, test, classes)}
     parts = read_images(files, cache=cache, how=Decoding(size, channels=3))
-    return make_dataset(name="tiny_imagenet", **parts, class_names=tuple(classes), mean=mean, std=std)
+    train_set, test_set = parts["train"], parts["test"]
+    return make_dataset(
+        name="tiny_imagenet", train=train_set, test=test_set, class_names=tuple(classes), mean=mean, std=std
+    )
 
 
 def _annotated(folder: Path, classes: list[str]) -> Tree:

@@ -19,7 +19,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 10: student: KL(teacher, student) | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
 | Eq. 12: self-gated weights, tested where there are label counts | `SelfGated` | `evaluate.ensembles` |
-| the student begins as the size-weighted average where architectures agree | `parts.inits` | `method/init` |
+| the student begins as the clients' plain average where architectures agree | `parts.inits` | `method/init` |
 | T_g passes over the pool, Adam 2e-3, one cycle | `phases.schedule` | `method.student_schedule` |
 
 Why client by client: running statistics describe a client's own mixture of classes. A batch of another mixture, judged

@@ -68,14 +68,25 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     """Load the data set, take away what the proxy takes, split the rest.
 
     Raises:
-        OneshotError: a file is missing or damaged, or the partition does not fit the data.
+        OneshotError: a file is missing or damaged, or the partition does not fit the data or leaves a client without
+            samples.
     """
     whole = data.load().for_development() if data.development else data.load()
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)
     indices = partition.split(labels=left.train_labels.numpy(), **_domains(data, partition, left))
+    _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
+
+
+def _check_none_empty(name: str, indices: Indices) -> None:
+    if empty := [k for k, index in enumerate(indices) if not len(index)]:
+        more = f" (and {len(empty) - 1} more)" * (len(empty) > 1)
+        raise OneshotError(
+            f"partition={name}: client {empty[0]}{more} of {len(indices)} gets no samples; lower partition.clients, or "
+            "choose settings of the partition that give every client some"
+        )
 
 
 def _domains(plan: DataPlan, partition: PartitionPlan, data: Dataset) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oneshot_fl.data.decode import Tones
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
@@ -223,7 +222,7 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
         method=experiment.method.name,
         accuracy=result.evaluated.accuracies.server,
         temperature=result.temperature,
-        tones=Tones.of(experiment.data.load.settings),
+        tones=result.data.tones,
     )
     write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
 

@@ -3,9 +3,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
+from oneshot_fl.data.decode import Tones
 from oneshot_fl.data.image_folder import image_folder
 from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in
 from oneshot_fl.errors import OneshotError
@@ -45,6 +47,11 @@ def test_a_tree_of_images_becomes_tensors(folder):
 def test_grey_and_resized(folder):
     data = _load(folder, channels=1, size=4)
     assert data.train_images.shape == (6, 1, 4, 4)
+
+
+def test_a_data_set_knows_how_its_files_were_read(folder):
+    assert _load(folder).tones == Tones()
+    assert _load(folder, max_value=4095.0, background=0).to(torch.device("cpu")).tones == Tones(4095.0, 0)
 
 
 def test_images_are_decoded_once(folder, monkeypatch):

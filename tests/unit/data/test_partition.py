@@ -92,6 +92,26 @@ def test_dirichlet_keeps_the_minimum_and_skews_more_at_smaller_alpha():
     assert largest_share(0.05) > largest_share(0.5) > largest_share(50.0)
 
 
+def test_the_smaller_alpha_the_fewer_clients_share_a_class_however_small_it_is():
+    labels = np.repeat(np.arange(10), 100)
+
+    def holders(alpha: float) -> float:
+        splits = (
+            Partition("d", dirichlet(labels, clients=20, alpha=alpha, min_samples=0, retries=1, seed=seed))
+            for seed in range(20)
+        )
+        return np.mean([(split.class_counts(labels, 10) > 0).sum(axis=0).mean() for split in splits])
+
+    assert holders(1e-2) > holders(1e-4) >= holders(1e-9) >= 1
+
+
+def test_a_class_without_samples_is_dealt_to_nobody():
+    labels = np.repeat([0, 2], 50)
+    with np.errstate(all="raise"):
+        split = Partition("d", dirichlet(labels, clients=2, alpha=1e-9, min_samples=50, retries=1000, seed=0))
+    assert split.sizes == [50, 50]
+
+
 def test_dirichlet_gives_nothing_more_to_a_client_that_is_full():
     labels = np.repeat(np.arange(10), 100)
     sizes = Partition("d", dirichlet(labels, clients=5, alpha=0.05, min_samples=1, retries=1000, seed=0)).sizes

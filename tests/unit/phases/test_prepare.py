@@ -50,6 +50,18 @@ def test_data_without_domains_are_refused():
         _prepared("partition=leave_one_domain_out")
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("partition.min_samples=0", "partition.alpha=0.01", "partition.clients=20"),
+        ("partition=classes_per_client", "partition.classes=10", "partition.clients=160"),
+    ],
+)
+def test_a_client_without_samples_is_refused_before_it_would_train_on_nothing(chosen):
+    with pytest.raises(OneshotError, match=r"^partition=\w+: client \d+ \(and \d+ more\) of \d+ gets no samples"):
+        _prepared(*chosen)
+
+
 def test_a_data_set_is_hashed_once_however_it_moves():
     given = _prepared()
     assert vars(given.data)["fingerprint"] == given.fingerprint
