@@ -7,8 +7,12 @@ READY := $(VENV)/.ready
 INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
 BASE ?= HEAD
-# Tests start many processes, which begin sooner where compiled modules are kept.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist worksteal
+# Tests start many processes, which begin sooner where compiled modules are kept, and write small files by the ten
+# thousand, which need not reach a disk where 4 GB of memory are free for files.
+MEMORY := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 2>/dev/null && echo /dev/shm)
+IN_MEMORY := $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY))
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(IN_MEMORY) \
+	$(RUN) -m pytest --numprocesses auto --dist worksteal $(if $(MEMORY),-o tmp_path_retention_policy=failed)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-slow lint type docs format bench evidence gpu-evidence clean
