@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.manifest import Manifest, placed
 from oneshot_fl.tracking.progress import PULSE
 
 Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]
@@ -40,6 +40,8 @@ class Job:
     error: str = ""
     progress: str = ""
     """What a running one is doing."""
+    searched: tuple[str, ...] = ()
+    """`Manifest.searched`"""
 
     @property
     def place(self) -> str:
@@ -49,8 +51,8 @@ class Job:
     @property
     def command(self) -> str:
         """What to type to run it again in its folder; without one, in a new folder."""
-        folder = [] if self.folder is None else [f"hydra.run.dir={self.folder}"]
-        return shlex.join(["python", "-m", "oneshot_fl", *self.overrides, *folder])
+        folder = [] if self.folder is None else [placed("hydra.run.dir", self.folder)]
+        return shlex.join(["python", "-m", "oneshot_fl", *self.searched, *self.overrides, *folder])
 
 
 def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> list[Job]:
@@ -75,7 +77,8 @@ def read_trace(folder: Path) -> dict[str, Any]:
 
 def unseen(number: int, manifest: Manifest) -> Job:
     """A job that has left no trace yet."""
-    return Job(number, manifest.jobs[number], manifest.what(manifest.jobs[number]))
+    overrides = manifest.jobs[number]
+    return Job(number, overrides, manifest.what(overrides), searched=manifest.searched)
 
 
 def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, Any], now: float) -> Job:
