@@ -99,7 +99,7 @@ class Launch:
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
-        talk = Talk(self.folder, manifest)
+        talk = Talk(self.folder, manifest, left=set(chosen))
         ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
         return [as_return(overrides, {**ended, **self.before}[number]) for number, overrides in chosen.items()]
 
