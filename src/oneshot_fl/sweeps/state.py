@@ -19,7 +19,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 NOT_DONE: tuple[Status, ...] = ("failed", "killed", "interrupted")
 """What `--rerun failed` runs again: begun, not done, and not on any more."""
 SILENT = 120.0
-"""Seconds without a sign after which a job on another machine counts as killed; it gives one every 15."""
+"""Seconds without a sign after which a job counts as killed; it gives one every 15."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,12 @@ def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, An
 
 
 def is_alive(folder: Path, trace: Mapping[str, Any], now: float) -> bool:
-    """Whether the process of a running job is there: on this machine by its number, on others by its signs of life."""
-    if trace.get("host") == socket.gethostname():
-        return _runs(int(trace.get("pid", 0)))
+    """Whether a running job gives signs of life, and if it is on this machine, its process is there.
+
+    Its number alone would not do: in a container that begins anew the same low numbers come again.
+    """
+    if trace.get("host") == socket.gethostname() and not _runs(int(trace.get("pid", 0))):
+        return False
     try:
         return now - (folder / TRACE).stat().st_mtime < SILENT
     except OSError:

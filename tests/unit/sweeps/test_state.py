@@ -55,6 +55,12 @@ def test_a_job_that_says_that_it_runs_is_asked_for_signs_of_life(sweep):
     assert jobs[2].progress.startswith("distillation: 3 of 10")
 
 
+def test_another_process_of_the_same_number_is_no_sign_of_life(sweep):
+    folder, manifest = sweep
+    os.utime(folder / "2" / "run.json", (NOW - 7 * 24 * 3600,) * 2)
+    assert jobs_of(folder, manifest, now=NOW)[2].status == "killed"
+
+
 def test_what_is_left_takes_what_others_took(sweep):
     folder, manifest = sweep
     jobs = jobs_of(folder, manifest, now=NOW)
