@@ -119,7 +119,7 @@ class Launch:
             folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
             if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
                 self.before[number] = done
-                talk.done_before(number)
+                talk.done_before(number, read_trace(folder)["arithmetic"] if self.engine.elsewhere else "")
                 continue
             if self.engine.name == "local":
                 call = partial(in_this_process, self.context, self.task, config)
@@ -139,7 +139,7 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
     """What a finished run gave, taken over into a job's folder; None where there is none."""
     own = without_hydra(config)
     place = remembered(resolved(own))
-    done = None if place is None else place.find_of_any_machine() if any_machine else place.find()
+    done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
     if done is None:
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
