@@ -119,7 +119,8 @@ class Launch:
             folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
             if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
                 self.before[number] = done
-                talk.done_before(number, read_trace(folder)["arithmetic"] if self.engine.elsewhere else "")
+                arithmetic = read_trace(folder)["arithmetic"] if self.engine.elsewhere else ""
+                talk.done_before(number, done, arithmetic=arithmetic)
                 continue
             if self.engine.name == "local":
                 call = partial(in_this_process, self.context, self.task, config)
@@ -144,7 +145,10 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
     summary = take_over(done, known, folder)
-    return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
+    try:
+        return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
+    except OneshotError as error:  # fails as the job itself did, and alone
+        return Outcome("failed", error=str(error), mistake=True)
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

@@ -33,12 +33,13 @@ class Talk:
     left: set[int] = field(default_factory=set)
     """Jobs that this sweep has yet to bring to an end; an earlier one may have left a trace of them."""
 
-    def done_before(self, number: int, arithmetic: str) -> None:
+    def done_before(self, number: int, outcome: Outcome, *, arithmetic: str) -> None:
         """A job that need not run, and where that may be otherwise than here, how it was computed."""
         self.left.discard(number)
         job = unseen(number, self.manifest)
         on = f" on {arithmetic}" if arithmetic else ""
-        self.say(f"job {number} of {len(self.manifest.jobs)} was done before{on}: {job.what}")
+        error = f"; {outcome.error}" if outcome.error else ""
+        self.say(f"job {number} of {len(self.manifest.jobs)} was done before{on}: {job.what}{error}")
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A job's last line."""

@@ -66,10 +66,15 @@ def test_the_engine_is_kept_full_and_jobs_are_made_when_there_is_room(talk):
     assert talk[1][0] == "job 0 of 5 done: seed=0; server accuracy 0.00%"
 
 
-def test_a_job_that_was_done_before_elsewhere_is_told_with_its_arithmetic(talk):
-    for arithmetic in ("", "cuda.32-true"):
-        talk[0].done_before(3, arithmetic)
-    assert talk[1] == [f"job 3 of 5 was done before{on}: seed=3" for on in ("", " on cuda.32-true")]
+def test_a_job_that_was_done_before_is_told_with_what_may_surprise(talk):
+    talk[0].done_before(3, Outcome("done"), arithmetic="")
+    talk[0].done_before(3, Outcome("done"), arithmetic="cuda.32-true")
+    talk[0].done_before(3, Outcome("failed", error="distill.held_out: too small"), arithmetic="")
+    assert talk[1] == [
+        "job 3 of 5 was done before: seed=3",
+        "job 3 of 5 was done before on cuda.32-true: seed=3",
+        "job 3 of 5 was done before: seed=3; distill.held_out: too small",
+    ]
 
 
 def test_a_job_whose_process_dies_is_taken_up_once(talk):
