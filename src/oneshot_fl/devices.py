@@ -132,23 +132,52 @@ def wait_for_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path, wai
 def free_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path) -> Lease | None:
     """The lease of the device with the fewest jobs, the first of several; None where all have theirs.
 
+    A device gets no more jobs than each of those on it allows.
+
     Raises:
         OneshotError: the folder of locks cannot be written.
     """
-    for slot in range(jobs_per_gpu):
-        for device in devices:
-            lock = FileLock(folder / f"{device.replace('/', '_')}.{slot}.lock")
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            except OSError as error:
-                raise OneshotError(
-                    f"{folder}: cannot hold the locks of GPUs ({error.strerror}); set TMPDIR to a folder that can"
-                ) from error
-            return Lease(device, lock)
-    return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "choosing.lock"):
+            allowed = {device: _allowed_by_jobs_on(device, folder) for device in devices}
+            free = [device for device, by in allowed.items() if len(by) < min([jobs_per_gpu, *by])]
+            return _leased(min(free, key=lambda device: len(allowed[device])), jobs_per_gpu, folder) if free else None
+    except OSError as error:
+        raise OneshotError(
+            f"{folder}: cannot hold the locks of GPUs ({error.strerror}); set TMPDIR to a folder that can"
+        ) from error
+
+
+def _leased(device: str, jobs_per_gpu: int, folder: Path) -> Lease:
+    """The lease of a device that has room; the file's name tells others how many jobs this one allows there."""
+    places = (folder / f"{_file_name(device)}.{slot}-of-{jobs_per_gpu}.lock" for slot in range(jobs_per_gpu))
+    return next(Lease(device, lock) for place in places if (lock := _taken(place)))
+
+
+def _allowed_by_jobs_on(device: str, folder: Path) -> list[int]:
+    """Of each job on a device, how many it allows there."""
+    found = []
+    for place in folder.glob(f"{_file_name(device)}.*-of-*.lock"):
+        if lock := _taken(place):
+            lock.release()
+        else:
+            found.append(int(place.stem.rpartition("-")[2]))
+    return found
+
+
+def _taken(place: Path) -> FileLock | None:
+    """A lock that is held from now on; None where somebody holds it."""
+    lock = FileLock(place)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return lock
+
+
+def _file_name(device: str) -> str:
+    return device.replace("/", "_")
 
 
 def _lock_folder() -> Path:

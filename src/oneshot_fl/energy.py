@@ -19,9 +19,8 @@ class CpuEnergy:
     """The joules of all processor packages since it was first asked, from counters that go round."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
-        self._packages = sorted(
-            powercap.glob("intel-rapl:[0-9]")
-        )  # deeper ones are parts of these; AMD's have that name
+        zones = sorted(powercap.glob("intel-rapl:[0-9]"))  # deeper ones are parts of these; AMD's have that name
+        self._packages = [zone for zone in zones if _is_package(zone)]
         self._last: list[tuple[float, int]] | None = None
         self._joules: float | None = 0.0
 
@@ -41,6 +40,14 @@ class CpuEnergy:
         self._joules = self._joules + sum(known) if len(known) == len(steps) else None
         self._last = now
         return self._joules
+
+
+def _is_package(zone: Path) -> bool:
+    """The platform (`psys`) lies beside the packages and counts them again."""
+    try:
+        return (zone / "name").read_text().startswith("package")
+    except OSError:
+        return False
 
 
 def _step(then: float, before: int, now: float, after: int, around: int) -> float | None:

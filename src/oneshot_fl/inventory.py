@@ -12,7 +12,7 @@ from typing import Any, Literal
 from oneshot_fl.artifacts import DamagedError, read_artifact, read_manifest
 from oneshot_fl.disk import reason, remove, writing
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.locks import LEASED, is_free, lock_of
+from oneshot_fl.locks import LEASE_FILE, LEASED, is_free, lock_of
 from oneshot_fl.store import DAMAGED, LOCK
 
 KEY = re.compile(r"[0-9a-f]{20}")
@@ -110,10 +110,10 @@ def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: b
 
 
 def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[Holding]:
-    """What of one key goes, the lock at last; nothing where a process holds it."""
+    """What of one key goes, its locks at last; nothing where a process holds it."""
     going = [one for one in found if whole or one.kind != "artifact" or _is_damaged(one.path)]
     with _unheld(found[0].path.with_suffix(LOCK)) as free:
-        for one in sorted(going, key=lambda one: one.path.suffix == LOCK) if free else ():
+        for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)) if free else ():
             if not dry_run:
                 with writing(f"store={one.path.parents[1]}"):
                     remove(one.path)
@@ -131,10 +131,10 @@ def _is_damaged(folder: Path) -> bool:
 @contextmanager
 def _unheld(path: Path) -> Iterator[bool]:
     """Whether nobody holds a lock, which is held inside the block; where there is none, nobody does."""
-    if not path.exists():
+    lock = lock_of(path, leased=(path.parents[1] / LEASED).exists())
+    if not Path(lock.lock_file).exists():
         yield True
         return
-    lock = lock_of(path, leased=(path.parents[1] / LEASED).exists())
     with writing(f"store={path.parents[1]}"):
         free = is_free(lock)
     try:

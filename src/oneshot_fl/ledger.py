@@ -1,6 +1,5 @@
 """What work costs: seconds, CPU-seconds, peak memory and energy are measured, multiply-accumulates are counted."""
 
-import os
 import resource
 import sys
 import time
@@ -24,7 +23,7 @@ class Cost:
     seconds: float = 0.0
     """Wall time."""
     cpu_seconds: float | None = 0.0
-    """Of all threads, in this process and in those that it began and waited for."""
+    """Of all threads of this process, not of those that it began: what a worker makes tells its own."""
     peak_host_bytes: int | None = 0
     """Highest resident memory of the process meanwhile, with what it held before."""
     peak_device_bytes: int | None = 0
@@ -69,7 +68,7 @@ class Meter:
         self.peaks = (0, 0)
         _OPEN.add(self)
         self._energy = CPU_ENERGY.joules(), gpu_joules()
-        self._seconds, self._cpu_seconds = time.perf_counter(), _cpu_seconds()
+        self._seconds, self._cpu_seconds = time.perf_counter(), time.process_time()
 
     def spent(self, *, macs: int = 0) -> Cost:
         """Since it was made, with the multiply-accumulates that somebody counted meanwhile."""
@@ -78,7 +77,7 @@ class Meter:
         before_cpu, before_gpu = self._energy
         return Cost(
             seconds=seconds,
-            cpu_seconds=_cpu_seconds() - self._cpu_seconds,
+            cpu_seconds=time.process_time() - self._cpu_seconds,
             peak_host_bytes=self.peaks[0],
             peak_device_bytes=self.peaks[1],
             cpu_joules=_since(before_cpu, CPU_ENERGY.joules()),
@@ -93,10 +92,6 @@ CPU_ENERGY = CpuEnergy()
 
 def _since(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else now - before
-
-
-def _cpu_seconds() -> float:
-    return sum(os.times()[:4])
 
 
 def _note_peaks() -> None:

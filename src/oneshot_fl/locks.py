@@ -14,6 +14,8 @@ from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout
 
 LEASED = ".leased"
 """A file in a store's folder: it is locked by leases. Whoever finds out writes it, so that all machines agree."""
+LEASE_FILE = ".lease"
+"""Takes the place of a lock's own suffix."""
 LEASE = 60.0
 """Seconds."""
 NO_FLOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -23,8 +25,13 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def lock_of(path: Path, *, leased: bool) -> BaseFileLock:
-    """A lock on `path`; to be kept while waiting, because it watches how long a lease has not been renewed."""
-    return SoftFileLease(path, lease_duration=LEASE) if leased else FileLock(path, fallback_to_soft=False)
+    """A lock on `path`; to be kept while waiting, because it watches how long a lease has not been renewed.
+
+    A lease has a file of its own: the empty one that a `flock` leaves behind would be a holder that never lets go.
+    """
+    if leased:
+        return SoftFileLease(path.with_suffix(LEASE_FILE), lease_duration=LEASE)
+    return FileLock(path, fallback_to_soft=False)
 
 
 def is_free(lock: BaseFileLock) -> bool:

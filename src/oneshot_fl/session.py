@@ -18,13 +18,19 @@ from oneshot_fl.tracking.progress import Progress
 
 
 @contextmanager
-def session(plan: Serving, folder: Path, console: Console) -> Iterator[Context]:
+def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> Iterator[Context]:
     """The context of a run of this plan in `folder`, while the block runs.
+
+    Args:
+        plan: see there.
+        folder: for all that it leaves.
+        console: for its progress.
+        of: see `about`.
 
     Raises:
         OneshotError: the store cannot be written, or a logger cannot be opened.
     """
-    store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder)
+    store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
     with RunLog([]) as log, Progress(console, folder) as progress:
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
         yield Context(store, plan.trainer, progress, log, plan.workers)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -44,6 +45,9 @@ def test_failed_jobs_are_told_and_only_they_run_again(tmp_path):
     assert "2 jobs: 1 done, 1 failed" in told[0]
     assert told[1].startswith("job 1 of 2 failed")
     assert "partition.alpha=-1" in told[2]
+    alone = run([sys.executable, *shlex.split(told[2])[1:]], check=False)
+    assert alone.stderr.startswith("oneshot_fl: partition.alpha=-1")
+    assert _statuses(tmp_path / "sweep") == ["done", "failed"]
     before = (tmp_path / "sweep" / "multirun.yaml").stat().st_mtime_ns
     first = _jobs(tmp_path / "sweep")[0]
     again = run([*status, "--rerun", "failed"], check=False)

@@ -52,6 +52,21 @@ def test_devices_fill_evenly_and_come_back(tmp_path):
     assert free_device(("0", "1"), 2, tmp_path).device == "1"
 
 
+def test_the_device_with_the_fewest_jobs_is_next_whichever_ended(tmp_path):
+    leases = [free_device(("0", "1"), 4, tmp_path) for _ in range(5)]
+    for number in (0, 3):
+        leases[number].release()
+    assert [leases[number].device for number in (1, 2, 4)] == ["1", "0", "0"]
+    assert free_device(("0", "1"), 4, tmp_path).device == "1"
+
+
+def test_a_device_has_no_more_jobs_than_each_of_them_allows(tmp_path):
+    alone = free_device(("0", "1"), 1, tmp_path)
+    shared = [free_device(("0", "1"), 2, tmp_path) for _ in range(2)]
+    assert [lease.device for lease in (alone, *shared)] == ["0", "1", "1"]
+    assert free_device(("0", "1"), 4, tmp_path) is None
+
+
 HOLDS = """
 import sys
 from pathlib import Path

@@ -7,22 +7,26 @@ from oneshot_fl import energy
 from oneshot_fl.energy import CpuEnergy, gpu_joules
 
 
-def _package(folder, number, microjoules, around=10**9):
+def _package(folder, number, microjoules, around=10**9, *, name="package"):
     place = folder / f"intel-rapl:{number}"
     place.mkdir(parents=True, exist_ok=True)
+    (place / "name").write_text(f"{name}-{number}\n")
     (place / "energy_uj").write_text(f"{microjoules}\n")
     (place / "max_energy_range_uj").write_text(f"{around}\n")
 
 
-def test_packages_add_up_and_their_parts_do_not_count(tmp_path):
+def test_packages_add_up_and_neither_their_parts_nor_the_platform_count(tmp_path):
+    others = {"0:0": "core", 2: "psys"}
     _package(tmp_path, 0, 1_000_000)
     _package(tmp_path, 1, 500_000)
-    _package(tmp_path, "0:0", 0)
+    for number, name in others.items():
+        _package(tmp_path, number, 0, name=name)
     counter = CpuEnergy(tmp_path)
     assert counter.joules() == 0
     _package(tmp_path, 0, 3_000_000)
     _package(tmp_path, 1, 600_000)
-    _package(tmp_path, "0:0", 900_000)
+    for number, name in others.items():
+        _package(tmp_path, number, 900_000, name=name)
     assert counter.joules() == pytest.approx(2.1)
 
 

@@ -8,6 +8,7 @@ from filelock import FileLock
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.inventory import Holding, described, holdings, size, sweep
+from oneshot_fl.locks import LEASED, lock_of
 from oneshot_fl.store import Store
 
 
@@ -69,6 +70,13 @@ def test_what_a_process_holds_stays(tmp_path, keys):
         assert work.with_suffix(".lock").exists()
     assert work.is_dir()
     assert _swept(tmp_path) == {work.name}
+
+
+def test_what_a_process_leases_stays(tmp_path, keys):
+    (tmp_path / LEASED).touch()
+    with lock_of(tmp_path / "clients" / f"{keys[1]}.lock", leased=True):
+        assert _swept(tmp_path, phase="clients") == {keys[0]}
+    assert _swept(tmp_path, phase="clients") == {keys[1]}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 import json
 import mmap
+import subprocess
+import sys
 import time
 from dataclasses import asdict
 
@@ -33,6 +35,13 @@ def test_seconds_of_waiting_are_not_seconds_of_the_processor():
     assert spent.seconds >= 0.05
     assert spent.cpu_seconds < spent.seconds
     assert spent.macs == 9
+
+
+def test_what_an_ended_worker_spent_is_not_spent_here():
+    meter = Meter()
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert meter.spent().cpu_seconds < 0.25
 
 
 def _use(size: int) -> None:

@@ -37,6 +37,13 @@ def test_a_lock_has_one_holder(tmp_path, leased):
     second.release()
 
 
+def test_what_a_flock_leaves_behind_holds_no_lease(tmp_path):
+    before, after = (lock_of(tmp_path / "x.lock", leased=leased) for leased in (False, True))
+    for lock in (before, after):
+        assert is_free(lock)
+        lock.release()
+
+
 def test_an_ordinary_folder_needs_no_leases_and_keeps_no_probe(tmp_path):
     assert not needs_leases(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -85,10 +92,10 @@ def test_a_flock_that_other_machines_do_not_see_is_none(tmp_path, monkeypatch, f
 @pytest.mark.parametrize("host", [[], ["far-away"]], ids=["here", "on another machine"])
 def test_the_lease_of_a_holder_that_died_is_taken_over(tmp_path, monkeypatch, host):
     monkeypatch.setattr(locks, "LEASE", 0.5)
-    path = tmp_path / "x.lock"
+    path = tmp_path / "x.lease"
     assert subprocess.run([sys.executable, "-c", AWAY, path, *host], check=False).returncode == -9
     assert path.exists()
-    lock = lock_of(path, leased=True)
+    lock = lock_of(tmp_path / "x.lock", leased=True)
     lock.acquire(timeout=30)
     assert lock.is_locked
     lock.release()

@@ -309,13 +309,22 @@ def test_who_lost_its_lease_meanwhile_keeps_what_the_other_has_made(tmp_path):
     store = Store(tmp_path, leased=True)
 
     def slow(_):
-        next(tmp_path.rglob("*.lock")).unlink()
+        next(tmp_path.rglob("*.lease")).unlink()
         Store(tmp_path, leased=True).get_or_make("clients", {}, lambda _: _made())
         return _made()
 
     found = store.get_or_make("clients", {}, slow)
     assert torch.equal(found.tensors["w"], torch.ones(2))
     assert [path.name for path in (tmp_path / "clients").iterdir()] == [found.key]
+
+
+def test_a_store_that_comes_to_need_leases_makes_what_failed_before(tmp_path):
+    def fail(_):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError):
+        Store(tmp_path).get_or_make("clients", {}, fail)
+    assert Store(tmp_path, leased=True).get_or_make_if_free(Wanted("clients", {}, lambda _: _made())) is not None
 
 
 @pytest.fixture

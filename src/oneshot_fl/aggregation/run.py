@@ -75,12 +75,11 @@ def aggregate(
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
     tested = None if test is None else _test_set(test, federation, plan)
     notes = [*of_plan, *note_of_look_alikes(federation.class_names)]
-    with session(plan, out, console) as context:
+    data_key = _key(federation, tested)
+    with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:
             context.progress.note(note)
-        served = serve(
-            plan, federation.uploads, federation.spec, test=tested, data_key=_key(federation, tested), context=context
-        )
+        served = serve(plan, federation.uploads, federation.spec, test=tested, data_key=data_key, context=context)
         _stop_if(strict, served.given.uploads.quarantined)
         late = note_of_unused(federation, served.given.uploads)
         for note in late:

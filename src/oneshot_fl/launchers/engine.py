@@ -69,17 +69,21 @@ class Engine(Protocol):
 
 
 def work(task: Task, log: str) -> Outcome:
-    """Run one job in a process of an engine: quiet here, its output in its folder; a stop is an outcome too."""
+    """Run one job in a process of an engine that goes on with others: a stop is an outcome too."""
+    try:
+        return work_or_exit(task, log)
+    except SystemExit as end:
+        return Outcome("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
+
+
+def work_or_exit(task: Task, log: str) -> Outcome:
+    """Run one job in a process of its own, quiet here, its output in its folder; a stop ends the process."""
     os.chdir(task.cwd)
     share_the_cores()
     keep_freed_memory()
     task.folder.mkdir(parents=True, exist_ok=True)
-    with _into(task.folder / log):
-        try:
-            with stoppable():
-                return task.call()
-        except SystemExit as end:  # what a stop becomes at the end of that block
-            return Outcome("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
+    with _into(task.folder / log), stoppable():
+        return task.call()
 
 
 @contextmanager

@@ -99,7 +99,7 @@ class Launch:
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
-        talk = Talk(self.folder, manifest)
+        talk = Talk(self.folder, manifest, left=set(chosen))
         ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
         return [as_return(overrides, {**ended, **self.before}[number]) for number, overrides in chosen.items()]
 
@@ -119,7 +119,8 @@ class Launch:
             folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
             if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
                 self.before[number] = done
-                talk.done_before(number)
+                arithmetic = read_trace(folder)["arithmetic"] if self.engine.elsewhere else ""
+                talk.done_before(number, done, arithmetic=arithmetic)
                 continue
             if self.engine.name == "local":
                 call = partial(in_this_process, self.context, self.task, config)
@@ -139,12 +140,15 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
     """What a finished run gave, taken over into a job's folder; None where there is none."""
     own = without_hydra(config)
     place = remembered(resolved(own))
-    done = None if place is None else place.find_of_any_machine() if any_machine else place.find()
+    done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
     if done is None:
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
     summary = take_over(done, known, folder)
-    return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
+    try:
+        return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
+    except OneshotError as error:  # fails as the job itself did, and alone
+        return Outcome("failed", error=str(error), mistake=True)
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

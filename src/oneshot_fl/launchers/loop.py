@@ -11,7 +11,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Pending, Task
 from oneshot_fl.sweeps.lines import one_job, overview
 from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.search import told
-from oneshot_fl.sweeps.state import Job, as_job, jobs_of, read_trace, unseen
+from oneshot_fl.sweeps.state import NOT_DONE, Job, as_job, jobs_of, read_trace, unseen
 from oneshot_fl.tracking.progress import HEARTBEAT
 
 ATTEMPTS = 2
@@ -30,14 +30,20 @@ class Talk:
     beat: float = field(default_factory=time.monotonic)
     looked: float = 0.0
     known: set[tuple[int, int]] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    """Jobs that this sweep has yet to bring to an end; an earlier one may have left a trace of them."""
 
-    def done_before(self, number: int) -> None:
-        """A job that need not run."""
+    def done_before(self, number: int, outcome: Outcome, *, arithmetic: str) -> None:
+        """A job that need not run, and where that may be otherwise than here, how it was computed."""
+        self.left.discard(number)
         job = unseen(number, self.manifest)
-        self.say(f"job {number} of {len(self.manifest.jobs)} was done before: {job.what}")
+        on = f" on {arithmetic}" if arithmetic else ""
+        error = f"; {outcome.error}" if outcome.error else ""
+        self.say(f"job {number} of {len(self.manifest.jobs)} was done before{on}: {job.what}{error}")
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A job's last line."""
+        self.left.discard(task.number)
         more = told(outcome.value, self.manifest.sweeper) if outcome.value is not None else ""
         job = self._job(task)
         status = "killed" if outcome.status == "died" else outcome.status
@@ -53,11 +59,18 @@ class Talk:
                 self._begun(task)
         if now - self.beat >= HEARTBEAT:
             self.beat = now
-            jobs = jobs_of(self.folder, self.manifest)
+            jobs = self._jobs()
             self.say(overview(jobs, time.time()))
             for job in jobs:
                 if job.status == "running" and job.progress:
                     self.say(f"  {one_job(job, len(jobs))}")
+
+    def _jobs(self) -> list[Job]:
+        """All jobs; what ended badly in an earlier sweep and waits to be begun again is to do."""
+        return [
+            replace(job, status="to do") if job.number in self.left and job.status in NOT_DONE else job
+            for job in jobs_of(self.folder, self.manifest)
+        ]
 
     def _begun(self, task: Task) -> None:
         attempt = (task.number, task.attempt)

@@ -4,26 +4,35 @@ hydra-submitit-launcher would queue finished jobs too, and say nothing until all
 """
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.helpers import Checkpointable
+from submitit.helpers import Checkpointable, DelayedSubmission
 
 from oneshot_fl.devices import VISIBLE, visible_devices
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.launchers.engine import Outcome, Task, work_or_exit
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
 
 class Requeued(Checkpointable):
-    """A job that goes back into the queue when its time is up or its place is wanted, and goes on from the store."""
+    """A job that goes back into the queue when its time is up or its place is wanted, and goes on from the store.
+
+    A result would tell the launcher that it has ended, so a stop leaves none.
+    """
 
     def __call__(self, task: Task) -> Outcome:
         """Run it."""
-        return work(task, LOG)
+        return work_or_exit(task, LOG)
+
+    def checkpoint(self, *args: Any, **kwargs: Any) -> DelayedSubmission:
+        """Go back as it is; the stop that Slurm sends to what is queued again must not break into that."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return super().checkpoint(*args, **kwargs)
 
 
 class Slurm:

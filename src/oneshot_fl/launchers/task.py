@@ -16,6 +16,7 @@ from oneshot_fl.job import job
 from oneshot_fl.process import say
 from oneshot_fl.reporting.record import ERROR
 from oneshot_fl.sweeps.search import check_objective, value_of
+from oneshot_fl.sweeps.state import read_trace
 
 OF_JOBS: list[Exception] = []
 """What jobs of this process raised; whatever else arrives at the door is about composing their configuration."""
@@ -25,7 +26,7 @@ def run(cfg: DictConfig) -> float:
     """One job; returns what its sweeper asks for (`sweeps.search`)."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
-    known = choices(cfg) | ({} if single else {"job": HydraConfig.get().job.num})
+    known = choices(cfg) | (number_kept(folder) if single else {"job": HydraConfig.get().job.num})
     try:
         config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)
         check_objective(sweeper, config)
@@ -41,3 +42,9 @@ def run(cfg: DictConfig) -> float:
         if not single:
             say(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise
+
+
+def number_kept(folder: Path) -> dict[str, int]:
+    """The number of the job whose folder this is: a single run there, as `status` prints it, is that job again."""
+    trace = read_trace(folder)
+    return {"job": trace["job"]} if "job" in trace else {}

@@ -5,6 +5,7 @@ from typing import Any
 
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.experiment import Experiment, Serving
+from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.runs import SPREADS
 from oneshot_fl.tracking.told import About, Outcome
@@ -13,16 +14,22 @@ UNLIKE = ("logger", "store", "hydra", "plots", "workers")
 """Keys in which the same run may differ when it is begun again."""
 
 
-def about(plan: Serving, folder: Path) -> About:
+def about(plan: Serving, folder: Path, *, of: str) -> About:
     """What a run of this plan is.
 
-    Its id follows from the study, the settings and the code: the same run begun again has the same.
+    Its id follows from the study, the settings, the code, the device and `of`: the same run begun again has the same.
+
+    Args:
+        plan: see there.
+        folder: where it is.
+        of: key of what it works on, where that is not in the plan, as an aggregation's uploads.
     """
     record, config = plan.record, plan.config
     told = {key: value for key, value in config.items() if key not in UNLIKE}
+    where = device_of(plan.trainer).type
     return About(
         folder,
-        id=fingerprint([told, record["study"], record["code"]["digest"], type(plan).__name__]),
+        id=fingerprint([told, record["study"], record["code"]["digest"], type(plan).__name__, where, of]),
         name="-".join([*_words(plan), f"seed{record['seed']}"]),
         group=str(record["study"]),
         phases="+".join(phases(plan)),

@@ -24,7 +24,7 @@ from oneshot_fl.reporting.record import TRACE
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
 ANYWHERE = ("hydra", "store", "study", "workers")
-"""Keys that do not change what a run's folder holds."""
+"""Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 
@@ -49,23 +49,16 @@ class Finished:
 
     def find(self) -> Path | None:
         """The folder of a finished run of this key and arithmetic that is still there."""
-        return self._named(self._file, self.told)
+        return next((folder for folder in _named(self._file) if _is_done(folder, self.told)), None)
 
-    def find_of_any_machine(self) -> Path | None:
-        """The same whatever the machine made of `auto`, for those who ask on behalf of another machine."""
+    def find_of_any_machine(self, own: Path) -> Path | None:
+        """The same whatever the machine made of `auto`, for those who ask on behalf of another machine.
+
+        What lies in the job's own folder comes first: nothing that was computed elsewhere is written over it.
+        """
         files = sorted((self.store / "runs").glob(f"{self.key}.*.json"))
-        return next((folder for file in files if (folder := self._named(file, {"key": self.key}))), None)
-
-    def _named(self, file: Path, told: Mapping[str, str]) -> Path | None:
-        try:
-            folder = Path(json.loads(file.read_text())["folder"])
-            trace = json.loads((folder / TRACE).read_text())
-            json.loads((folder / "summary.json").read_text())
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # never seen, moved or damaged: it is run
-        wanted = {"status": "done", **told}
-        done = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
-        return folder if done else None
+        places = (own, *(folder for file in files for folder in _named(file)))
+        return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
     def remember(self, folder: Path) -> None:
         """The run in `folder` is done."""
@@ -87,7 +80,8 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     stamps = {root: _stamp(Path(root)) for root in sorted(roots)}
     if None in stamps.values():
         return None
-    told = {key: value for key, value in config.items() if key not in ANYWHERE}
+    grouped = bool(config["logger"].keys() - {"csv"})
+    told = {key: value for key, value in config.items() if key not in ANYWHERE or (grouped and key == "study")}
     told["trainer"] = {key: value for key, value in config["trainer"].items() if key != "jobs_per_gpu"}
     also = [[file.group, file.name, file.text] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
@@ -109,6 +103,25 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
             if path.is_file() and path.name not in (TRACE, LOG):
                 shutil.copyfile(path, folder / path.name)
     return json.loads((folder / "summary.json").read_text())
+
+
+def _named(file: Path) -> list[Path]:
+    """The folder that a file names; none where it was never written or is damaged."""
+    try:
+        return [Path(json.loads(file.read_text())["folder"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
+    """Whether a finished run of which this is told lies in a folder; what is moved or damaged is run."""
+    try:
+        trace = json.loads((folder / TRACE).read_text())
+        json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
+        return False
+    wanted = {"status": "done", **told}
+    return isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
 
 
 def _target(node: Any) -> str:

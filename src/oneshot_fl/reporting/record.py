@@ -65,6 +65,9 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     try:
         with _alive(folder / TRACE):
             yield trace
+    except SystemExit as end:  # of whoever runs the job, as where it goes back into a queue
+        trace.end("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
+        raise
     except (Interrupted, Exception) as error:
         interrupted = error if isinstance(error, Interrupted) else interruption()
         if interrupted is not None:

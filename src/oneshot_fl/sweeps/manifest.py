@@ -13,6 +13,9 @@ from oneshot_fl.errors import OneshotError
 
 MANIFEST = "sweep.json"
 SCHEMA = 1
+CONFIG_DIR = ("--config-dir", "-cd")
+SEARCHED = ("--config-dir=", "hydra.searchpath=")
+"""How a command says where else choices lie: options with a word of their own behind them, and single words."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,13 @@ class Manifest:
         """A job's overrides without those that all jobs have."""
         alike = set.intersection(*map(set, self.jobs.values())) if len(self.jobs) > 1 else set()
         return " ".join(each for each in overrides if each not in alike) or words(overrides)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The words of the command that say where else choices are read from: a job on its own needs them too."""
+        told = [at for at, word in enumerate(self.command) if word in CONFIG_DIR]
+        options = [word for at in told for word in self.command[at : at + 2]]
+        return (*options, *(word for word in self.command if word.startswith(SEARCHED)))
 
     def write(self, folder: Path) -> None:
         """Leave it in a sweep's folder.
@@ -78,3 +88,9 @@ def extended(folder: Path, new: Manifest) -> Manifest:
 def words(overrides: Sequence[str]) -> str:
     """Overrides as they are told."""
     return " ".join(overrides) or "no overrides"
+
+
+def placed(key: str, folder: Path) -> str:
+    """A key of Hydra's with a folder, in Hydra's quotes: the `=` and `,` in a job's folder are no syntax."""
+    escaped = str(folder).replace('"', r"\"")
+    return f'{key}="{escaped}"'

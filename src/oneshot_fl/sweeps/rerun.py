@@ -5,7 +5,7 @@ from pathlib import Path
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.lines import without_folder
-from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.manifest import Manifest, placed
 
 GRID = "BasicSweeper"
 """The sweeper whose jobs are the same whenever its command is typed."""
@@ -21,7 +21,7 @@ def command_of_failed(folder: Path, manifest: Manifest) -> list[str]:
         raise OneshotError(
             f"{folder}: {manifest.sweeper} chooses its jobs as it goes; run the single commands that status prints"
         )
-    return [*without_folder(manifest.command), f"hydra.sweep.dir={folder}", "hydra.launcher.only=failed"]
+    return [*without_folder(manifest.command), placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
 
 
 def go_to(manifest: Manifest) -> None:

@@ -42,13 +42,19 @@ def value_of(summary: Mapping[str, Any], sweeper: str) -> float:
     """What a job hands to its sweeper: what a search minimises, else the server's test accuracy.
 
     Raises:
-        OneshotError: a search gets nothing to choose by, because no client uploaded a classifier.
+        OneshotError: a search gets nothing to choose by, without a classifier or without a held-out image.
     """
     if not searches(sweeper):
         return float(summary["server"]["accuracy_last"])
     if summary["validation"] is None:
-        raise OneshotError("evaluate.validation: there is no ensemble of classifiers to compare with; choose others")
+        raise OneshotError(_nothing_to_choose_by(summary))
     return float(summary["validation"]["disagreement"])
+
+
+def _nothing_to_choose_by(summary: Mapping[str, Any]) -> str:
+    if all(client["accuracy"] is None for client in summary["clients"]):
+        return "evaluate.validation: there is no ensemble of classifiers to compare with; choose others"
+    return "distill.held_out: of a batch of images this share is not even one; set a larger one"
 
 
 def told(value: float, sweeper: str) -> str:

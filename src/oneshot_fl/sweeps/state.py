@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.manifest import Manifest, placed
 from oneshot_fl.tracking.progress import PULSE
 
 Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]
@@ -19,7 +19,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 NOT_DONE: tuple[Status, ...] = ("failed", "killed", "interrupted")
 """What `--rerun failed` runs again: begun, not done, and not on any more."""
 SILENT = 120.0
-"""Seconds without a sign after which a job on another machine counts as killed; it gives one every 15."""
+"""Seconds without a sign after which a job counts as killed; it gives one every 15."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Job:
     error: str = ""
     progress: str = ""
     """What a running one is doing."""
+    searched: tuple[str, ...] = ()
+    """`Manifest.searched`"""
 
     @property
     def place(self) -> str:
@@ -49,8 +51,8 @@ class Job:
     @property
     def command(self) -> str:
         """What to type to run it again in its folder; without one, in a new folder."""
-        folder = [] if self.folder is None else [f"hydra.run.dir={self.folder}"]
-        return shlex.join(["python", "-m", "oneshot_fl", *self.overrides, *folder])
+        folder = [] if self.folder is None else [placed("hydra.run.dir", self.folder)]
+        return shlex.join(["python", "-m", "oneshot_fl", *self.searched, *self.overrides, *folder])
 
 
 def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> list[Job]:
@@ -75,7 +77,8 @@ def read_trace(folder: Path) -> dict[str, Any]:
 
 def unseen(number: int, manifest: Manifest) -> Job:
     """A job that has left no trace yet."""
-    return Job(number, manifest.jobs[number], manifest.what(manifest.jobs[number]))
+    overrides = manifest.jobs[number]
+    return Job(number, overrides, manifest.what(overrides), searched=manifest.searched)
 
 
 def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, Any], now: float) -> Job:
@@ -99,9 +102,12 @@ def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, An
 
 
 def is_alive(folder: Path, trace: Mapping[str, Any], now: float) -> bool:
-    """Whether the process of a running job is there: on this machine by its number, on others by its signs of life."""
-    if trace.get("host") == socket.gethostname():
-        return _runs(int(trace.get("pid", 0)))
+    """Whether a running job gives signs of life, and if it is on this machine, its process is there.
+
+    Its number alone would not do: in a container that begins anew the same low numbers come again.
+    """
+    if trace.get("host") == socket.gethostname() and not _runs(int(trace.get("pid", 0))):
+        return False
     try:
         return now - (folder / TRACE).stat().st_mtime < SILENT
     except OSError:

@@ -12,6 +12,7 @@ from oneshot_fl import cli
 from oneshot_fl.config.described import load
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.models.model_file import read_model
+from oneshot_fl.reporting.about import about
 
 HERE = ("trainer=cpu", "logger=none")
 FEW = (
@@ -69,6 +70,23 @@ def test_it_is_done_only_once_and_resumes_from_the_store(uploads, call, tmp_path
     assert len(list((tmp_path / "store" / "distill").glob("*/manifest.json"))) == 1
     first, second = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("out", "again"))
     assert first["server"] == second["server"]
+
+
+def test_loggers_know_other_uploads_as_another_run(uploads, write, call, folder, tmp_path, monkeypatch):
+    ids = []
+
+    def noted(*args, **named):
+        found = about(*args, **named)
+        ids.append(found.id)
+        return found
+
+    monkeypatch.setattr("oneshot_fl.session.about", noted)
+    for _ in range(2):
+        call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    (folder / "three.safetensors").unlink()
+    write("four")
+    call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    assert ids[0] == ids[1] != ids[2]
 
 
 def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):

@@ -1,6 +1,8 @@
 """Between Hydra and the engines."""
 
 import inspect
+import json
+from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -9,6 +11,7 @@ from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, as_outcome, as_return, died, engine_of
 from oneshot_fl.sweeps.state import read_trace
@@ -74,6 +77,19 @@ def test_a_result_goes_through_an_engine_and_back():
     returned = JobReturn(status=JobStatus.COMPLETED)
     returned.return_value = 0.75
     assert as_return([], as_outcome(returned)).return_value == 0.75
+
+
+def test_a_trial_that_was_done_before_without_a_value_fails_alone(tmp_path, monkeypatch):
+    (tmp_path / "summary.json").write_text(json.dumps({"validation": None, "clients": [{"accuracy": 0.8}]}))
+    (tmp_path / "run.json").write_text("{}")
+    place = SimpleNamespace(find=lambda: tmp_path)
+    monkeypatch.setattr(hydra_side, "remembered", lambda _: place)
+    words = ["hydra.sweeper._target_=a.Search", "hydra.sweep.dir=x", "hydra.job.num=0"]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("config", words, return_hydra_config=True)
+    outcome = hydra_side._done_before(config, tmp_path, any_machine=False)
+    assert (outcome.status, outcome.mistake) == ("failed", True)
+    assert outcome.error.startswith("distill.held_out: ")
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):

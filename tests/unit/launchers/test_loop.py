@@ -1,5 +1,7 @@
 """The loop of every launcher, with an engine whose jobs end as they are told."""
 
+import json
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.loop import Talk, run_all
 from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.tracking.progress import HEARTBEAT
 
 
 class Scripted:
@@ -63,6 +66,17 @@ def test_the_engine_is_kept_full_and_jobs_are_made_when_there_is_room(talk):
     assert talk[1][0] == "job 0 of 5 done: seed=0; server accuracy 0.00%"
 
 
+def test_a_job_that_was_done_before_is_told_with_what_may_surprise(talk):
+    talk[0].done_before(3, Outcome("done"), arithmetic="")
+    talk[0].done_before(3, Outcome("done"), arithmetic="cuda.32-true")
+    talk[0].done_before(3, Outcome("failed", error="distill.held_out: too small"), arithmetic="")
+    assert talk[1] == [
+        "job 3 of 5 was done before: seed=3",
+        "job 3 of 5 was done before on cuda.32-true: seed=3",
+        "job 3 of 5 was done before: seed=3; distill.held_out: too small",
+    ]
+
+
 def test_a_job_whose_process_dies_is_taken_up_once(talk):
     engine = Scripted(deaths={1: 1})
     outcomes = run_all(engine, map(_task, range(3)), talk[0], died=pytest.fail)
@@ -83,6 +97,23 @@ def test_and_then_reported_while_all_others_run(talk):
     }
     assert dead == [(1, "RuntimeError: killed")]
     assert [number for batch in engine.batches for number in batch].count(1) == 2
+
+
+def test_jobs_that_failed_before_and_wait_to_run_again_count_in_the_time_left(tmp_path):
+    traces = [
+        *[{"status": "done", "seconds": 3600.0}] * 5,
+        {"status": "running", "host": "elsewhere", "begun": time.time()},
+        *[{"status": "failed", "error": "out of memory"}] * 20,
+    ]
+    for number, trace in enumerate(traces):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "run.json").write_text(json.dumps({"job": number, **trace}))
+    said = []
+    talk = Talk(tmp_path, Manifest({n: (f"seed={n}",) for n in range(26)}), say=said.append, left=set(range(5, 26)))
+    talk.ended(_task(25), Outcome("failed"))
+    talk.beat -= HEARTBEAT
+    talk.look([])
+    assert said[1] == "5 done, 1 running, 1 failed, 19 to do; about 20.0 h left"
 
 
 def test_an_engine_is_stopped_where_the_program_is(talk):

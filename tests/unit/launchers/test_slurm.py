@@ -2,6 +2,9 @@
 
 import os
 import re
+import signal
+import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +14,7 @@ pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.engine import Outcome, Task
-from oneshot_fl.launchers.slurm import Slurm, SlurmHere
+from oneshot_fl.launchers.slurm import Requeued, Slurm, SlurmHere
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "sbatch.sh"
 
@@ -71,3 +74,43 @@ def test_without_slurm_it_says_so(tmp_path, monkeypatch):
 def test_jobs_run_on_submitits_local_executor(tmp_path):
     engine = SlurmHere(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
     assert [job.result().value for job in engine.submit(_tasks(tmp_path, 2))] == [0.5, 0.5]
+
+
+def test_a_job_whose_time_is_up_goes_back_into_the_queue_and_is_done_later(tmp_path):
+    begun = tmp_path / "begun"
+
+    def stopped_once():
+        with begun.open("a") as file:
+            file.write("x")
+        if begun.stat().st_size == 1:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            time.sleep(60)
+        return Outcome("done", 0.5)
+
+    task = replace(_tasks(tmp_path, 1)[0], call=stopped_once)
+    (job,) = SlurmHere(jobs_per_gpu=1, folder=str(tmp_path / "%j")).submit([task])
+    assert (job.result().status, begun.read_text()) == ("done", "xx")
+
+
+@pytest.fixture
+def as_before(monkeypatch):
+    """The handler of SIGTERM and the working folder are put back."""
+    monkeypatch.chdir(Path.cwd())
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def test_slurms_own_stop_does_not_break_into_what_goes_back(as_before, tmp_path):
+    (task,) = _tasks(tmp_path, 1)
+    assert Requeued().checkpoint(task).args == (task,)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stopped_job_leaves_no_result_that_would_end_it(as_before, tmp_path):
+    def stopped():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    with pytest.raises(SystemExit):
+        Requeued()(replace(_tasks(tmp_path, 1)[0], call=stopped))

@@ -1,9 +1,11 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
+from oneshot_fl import ledger
 from oneshot_fl.phases import side_by_side
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.tracking.progress import Progress
@@ -56,3 +58,11 @@ def test_workers_share_the_threads(context, wanted, task, monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
     make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
     assert threads == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("workers", "joules"), [(1, 0.0), (2, None)])
+def test_what_each_of_several_workers_drew_is_not_known(context, wanted, task, monkeypatch, workers, joules):
+    monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
+    monkeypatch.setattr(ledger, "CPU_ENERGY", SimpleNamespace(joules=lambda: 1.0))
+    artifacts = make_all(wanted, [2] * 3, context=replace(context, workers=workers), task=task)
+    assert [(one.cost.cpu_joules, one.cost.gpu_joules) for one in artifacts] == [(joules, 0.0)] * 3

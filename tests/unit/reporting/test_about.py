@@ -1,14 +1,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.reporting.about import about, protocol
 from tests.composing import compose_config
 
 
-def _about(*overrides):
-    return about(experiment_of(compose_config(*overrides)), Path("run"))
+def _about(*overrides, of=""):
+    return about(experiment_of(compose_config(*overrides)), Path("run"), of=of)
 
 
 def test_a_run_is_named_by_its_choices_and_how_uneven_the_partition_is():
@@ -32,6 +33,14 @@ def test_the_same_run_begun_again_is_the_same_and_another_is_not():
     assert _about("method=dense", "logger=wandb", "store=/elsewhere").id == once
     others = [_about(*each).id for each in (["method=dense", "seed=1"], ["method=dense", "study=s"], ["method=feddf"])]
     assert len({once, *others}) == 4
+
+
+def test_runs_of_other_uploads_or_on_another_device_are_others(monkeypatch):
+    once = _about(of="uploads").id
+    assert _about(of="uploads").id == once
+    other = _about(of="other uploads").id
+    monkeypatch.setattr("oneshot_fl.reporting.about.device_of", lambda _: torch.device("cuda"))
+    assert len({once, other, _about(of="uploads").id}) == 3
 
 
 def test_runs_that_may_be_compared_share_their_protocol():

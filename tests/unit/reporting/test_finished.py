@@ -7,6 +7,7 @@ import pytest
 
 from oneshot_fl.code import _seen
 from oneshot_fl.config.compose import reading_also
+from oneshot_fl.job import take_over
 from oneshot_fl.reporting.finished import Finished, adopt, finished
 
 
@@ -51,6 +52,11 @@ def test_settings_code_and_every_file_count(root, code):
     (root / "train" / "new.png").write_bytes(b"more")
     others.append(_key(root))
     assert len({key, *others}) == 7
+
+
+@pytest.mark.parametrize(("logger", "keys"), [({}, 1), ({"csv": {}}, 1), ({"csv": {}, "wandb": {}}, 2)])
+def test_a_run_of_another_study_is_missing_in_a_dashboard_alone(root, logger, keys):
+    assert len({_key(root, logger=logger, study=study) for study in "ab"}) == keys
 
 
 def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
@@ -128,7 +134,7 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert place.find() == done
     of_this_machine = Finished(tmp_path / "store", "k", "cpu.32-true")
     assert of_this_machine.find() is None  # it was computed otherwise
-    assert of_this_machine.find_of_any_machine() == done
+    assert of_this_machine.find_of_any_machine(tmp_path / "own") == done
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {"summary.json", "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
@@ -140,7 +146,19 @@ def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path
     first.remember(done)
     _finish(done, "k", arithmetic="cpu.bf16-mixed")
     assert first.find() is None
-    assert first.find_of_any_machine() == done
+    assert first.find_of_any_machine(tmp_path / "own") == done
+
+
+def test_what_was_computed_elsewhere_does_not_replace_what_a_job_found_itself(tmp_path):
+    laptop, own = Finished(tmp_path / "store", "k", "cpu.bf16-mixed"), tmp_path / "own"
+    _finish(tmp_path / "laptop", "k", arithmetic="cpu.bf16-mixed")
+    laptop.remember(tmp_path / "laptop")
+    _finish(own, "k", arithmetic="cuda.32-true")
+    (own / "summary.json").write_text('{"method": "computed on CUDA"}')
+    take_over(laptop.find_of_any_machine(own), {}, own)
+    assert json.loads((own / "summary.json").read_text()) == {"method": "computed on CUDA"}
+    _finish(own, "k", status="failed")
+    assert laptop.find_of_any_machine(own) == tmp_path / "laptop"
 
 
 @pytest.mark.parametrize("damage", ["key", "status", "summary", "trace", "pointer"])

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 
 import pytest
@@ -46,6 +47,12 @@ def test_a_running_one_gives_signs_of_life(tmp_path, monkeypatch):
         while not (tmp_path / "run.json").stat().st_mtime:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_one_that_its_engine_ends_is_interrupted(tmp_path):
+    with pytest.raises(SystemExit), traced(tmp_path, {}):
+        sys.exit(-1)
+    assert _trace(tmp_path)["status"] == "interrupted"
 
 
 def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):

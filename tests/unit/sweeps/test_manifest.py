@@ -46,7 +46,7 @@ def test_a_batch_joins_the_jobs_before_it_and_another_sweep_does_not(tmp_path):
 def test_failed_jobs_run_by_the_sweeps_own_command_in_its_own_folder():
     command = ("-m", "seed=0,1", "hydra.sweep.dir=old", "hydra/launcher=joblib", "hydra.launcher.only=failed")
     again = command_of_failed(Path("/x"), Manifest(JOBS, command=command))
-    assert again == ["-m", "seed=0,1", "hydra/launcher=joblib", "hydra.sweep.dir=/x", "hydra.launcher.only=failed"]
+    assert again == ["-m", "seed=0,1", "hydra/launcher=joblib", 'hydra.sweep.dir="/x"', "hydra.launcher.only=failed"]
     with pytest.raises(OneshotError, match="OptunaSweeper chooses its jobs"):
         command_of_failed(Path("/x"), Manifest(JOBS, sweeper="OptunaSweeper"))
 

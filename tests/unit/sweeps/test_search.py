@@ -62,9 +62,14 @@ def test_a_search_without_validation_is_refused(config):
     check_objective(OPTUNA, {"evaluate": {"validation": "proxy"}})
 
 
-def test_a_search_where_nothing_can_be_compared_is_refused():
-    with pytest.raises(OneshotError, match=r"^evaluate.validation: there is no ensemble"):
-        value_of({"validation": None, "server": {"accuracy_last": 0.9}}, OPTUNA)
+@pytest.mark.parametrize(
+    ("accuracies", "line"),
+    [([None, None], "^evaluate.validation: there is no ensemble"), ([None, 0.8], "^distill.held_out: .*set a larger")],
+    ids=["only decoders", "no image held out"],
+)
+def test_a_search_where_nothing_can_be_compared_is_refused(accuracies, line):
+    with pytest.raises(OneshotError, match=line):
+        value_of({"validation": None, "clients": [{"accuracy": each} for each in accuracies]}, OPTUNA)
 
 
 def test_the_best_is_told_with_the_number_of_trials_and_is_not_the_best_on_the_test_set(tmp_path):

@@ -2,15 +2,18 @@
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from oneshot_fl.sweeps.lines import duration, last_line, overview, status_lines
 from oneshot_fl.sweeps.manifest import Manifest
-from oneshot_fl.sweeps.state import counts, jobs_of, seconds_left
+from oneshot_fl.sweeps.state import counts, jobs_of, seconds_left, unseen
 
 NOW = 1_000_000.0
 
@@ -52,6 +55,12 @@ def test_a_job_that_says_that_it_runs_is_asked_for_signs_of_life(sweep):
     assert jobs[2].progress.startswith("distillation: 3 of 10")
 
 
+def test_another_process_of_the_same_number_is_no_sign_of_life(sweep):
+    folder, manifest = sweep
+    os.utime(folder / "2" / "run.json", (NOW - 7 * 24 * 3600,) * 2)
+    assert jobs_of(folder, manifest, now=NOW)[2].status == "killed"
+
+
 def test_what_is_left_takes_what_others_took(sweep):
     folder, manifest = sweep
     jobs = jobs_of(folder, manifest, now=NOW)
@@ -67,8 +76,18 @@ def test_status_tells_what_runs_and_how_to_run_again_what_failed(sweep):
     host = socket.gethostname()
     assert f"job 2 of 7 running on {host}, cuda:1: seed=2; distillation: 3 of 10 rounds after 5 s" in lines
     at = lines.index("job 1 of 7 failed: seed=1; data.size=0: must be 1")
-    assert lines[at + 1] == f"  python -m oneshot_fl method=dense seed=1 hydra.run.dir={folder / '1'}"
+    assert lines[at + 1] == f"  python -m oneshot_fl method=dense seed=1 'hydra.run.dir=\"{folder / '1'}\"'"
     assert len(lines) == 1 + 2 + 2 * 3
+
+
+def test_a_printed_command_is_what_hydra_understands(tmp_path):
+    folder, own = tmp_path / '0-method=fedavg,name="a b"', "hydra.searchpath=[file:///own]"
+    command = ("-m", own, "--config-dir", "mine", "method=fedavg", "seed=0,1")
+    job = replace(unseen(0, Manifest({0: ("method=fedavg", "seed=0")}, command=command)), folder=folder)
+    words = shlex.split(job.command)
+    assert words[:6] == ["python", "-m", "oneshot_fl", "--config-dir", "mine", own]
+    parsed = OverridesParser.create().parse_overrides(words[5:])
+    assert [each.value() for each in parsed[1:]] == ["fedavg", 0, str(folder)]
 
 
 def test_the_last_line_counts_jobs_and_names_the_folders_of_those_not_done(sweep, monkeypatch):
