@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes
+from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes, textures
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
 from tests.parts import SMALL, server_of
@@ -11,7 +11,7 @@ from tests.parts import SMALL, server_of
 COLOUR = DataSpec(3, 17, 10, (0.5,) * 3, (0.5,) * 3)
 
 
-@pytest.mark.parametrize("draw", [dead_leaves, strokes])
+@pytest.mark.parametrize("draw", [dead_leaves, strokes, textures])
 @pytest.mark.parametrize("spec", [SMALL, COLOUR], ids=["grey", "colour"])
 def test_drawings_are_pixels_of_the_right_shape_and_all_different(draw, spec):
     images = draw(50, spec, torch_generator(0))
@@ -30,6 +30,14 @@ def test_leaves_have_few_colours_and_strokes_have_soft_edges():
 def test_half_of_the_dead_leaves_lie_on_black_ground():
     corners = dead_leaves(400, SMALL, torch_generator(2))[:, 0, 0, 0]
     assert 0.35 < (corners == 0).float().mean() < 0.6  # few leaves reach a corner
+
+
+def test_textures_are_stronger_in_low_frequencies_and_their_channels_go_together():
+    images = textures(100, DataSpec(3, 32, 10, (0.5,) * 3, (0.5,) * 3), torch_generator(3))
+    power = torch.fft.rfft2(images - images.mean(dim=(2, 3), keepdim=True)).abs().square().mean(dim=(0, 1))
+    assert power[1, 1] > 10 * power[4, 4] > 10 * power[16, 16]
+    channels = images.movedim(1, 0).flatten(1)
+    assert torch.corrcoef(channels)[0, 1] > 0.5
 
 
 def test_mixtures_lie_between_two_images():
