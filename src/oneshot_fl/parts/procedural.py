@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
@@ -119,6 +120,20 @@ def mixtures(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
     return share * images[one] + (1 - share) * images[other]
 
 
+def variations(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
+    """Any of the images `[n, C, H, W]`, moved by up to an eighth of their side, half of them mirrored: `[count, ...]`.
+
+    Where they are moved away from, they are mirrored too.
+    """
+    most = images.shape[-1] // 8
+    chosen = images[torch.randint(len(images), (count,), generator=rng).to(images.device)]
+    turned = (_uniform(count, rng=rng) < 0.5).to(images.device).view(-1, 1, 1, 1)
+    padded = F.pad(torch.where(turned, chosen.flip(3), chosen), [most] * 4, mode="reflect")
+    places = torch.arange(images.shape[-1]) + torch.randint(2 * most + 1, (2, count, 1), generator=rng)
+    rows, columns = places.to(images.device)
+    return padded[torch.arange(count).view(-1, 1, 1), :, rows.unsqueeze(2), columns.unsqueeze(1)].movedim(3, 1)
+
+
 def _two_colours(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
     """Of the ground and of the pen, `[2, n, C, 1, 1]`."""
     both = _uniform(2, count, spec.channels, 1, 1, rng=rng)
@@ -141,6 +156,9 @@ def _uniform(*shape: int, rng: torch.Generator) -> Tensor:
 
 
 DRAWINGS = {"dead_leaves": dead_leaves, "strokes": strokes, "textures": textures}
+OF_OTHERS = {"mixtures": mixtures, "variations": variations}
+"""Drawn of the images that the sources before them made in the same round."""
+Draw = Literal["dead_leaves", "strokes", "textures", "mixtures", "variations"]
 
 
 class ProceduralSource(nn.Module):
@@ -156,9 +174,7 @@ class ProceduralSource(nn.Module):
     optimizer: OptimizerFactory | None = None
     reset = False
 
-    def __init__(
-        self, server: Server, *, draw: Literal["dead_leaves", "strokes", "textures", "mixtures"], samples: Images
-    ) -> None:
+    def __init__(self, server: Server, *, draw: Draw, samples: Images) -> None:
         super().__init__()
         self.spec, self.draw, self.samples = server.spec, draw, samples
 
@@ -166,7 +182,7 @@ class ProceduralSource(nn.Module):
         """Nothing to draw."""
 
     def make(self, turn: Turn) -> Made:
-        """New images; mixtures are of what the sources before this one made in the same round."""
-        if self.draw == "mixtures":
-            return Made(mixtures(self.samples, torch.cat(turn.made), turn.rng), None)
+        """New images, by themselves or of what the sources before this one made in the same round."""
+        if self.draw in OF_OTHERS:
+            return Made(OF_OTHERS[self.draw](self.samples, torch.cat(turn.made), turn.rng), None)
         return Made(self.spec.normalise(DRAWINGS[self.draw](self.samples, self.spec, turn.rng)), None)

@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes, textures
+from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes, textures, variations
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
 from tests.parts import SMALL, server_of
@@ -47,6 +47,21 @@ def test_mixtures_lie_between_two_images():
     assert_close(mixed, mixed[:, :, :1, :1].expand_as(mixed))
     inside = ((mixed > 0) & (mixed < 1)).float().mean()
     assert 0.35 < inside < 0.65  # half of the pairs are an image with itself
+
+
+def test_variations_are_moved_by_an_eighth_at_most_and_half_of_them_mirrored():
+    image = torch.zeros(1, 2, 16, 16)
+    image[0, 0, 5, 3], image[0, 1, 8, 8] = 1, 1
+    varied = variations(300, image, torch_generator(4))
+    assert varied.shape == (300, 2, 16, 16)
+    rows, columns = (varied[:, 0].amax(dim=side).argmax(dim=1) for side in (2, 1))
+    assert set(rows.tolist()) == set(range(3, 8))
+    plain = set(columns.tolist()) & set(range(8))
+    assert plain == set(range(1, 6))
+    assert set(columns.tolist()) - plain == set(range(10, 15))  # 15 - 3 and two to either side
+    assert 0.4 < (columns < 8).float().mean() < 0.6
+    both = varied[:, 1].flatten(1).argmax(dim=1) // 16 - rows
+    assert set(both.tolist()) == {3}  # channels move together
 
 
 def test_a_source_draws_unlabelled_images_as_models_see_them():
