@@ -2,6 +2,7 @@
 
 import sys
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,13 @@ def test_an_unknown_name_and_an_unknown_architecture_are_refused():
     for told in ({"name": "no_such"}, {"name": "mixed"}, {"_target_": "oneshot_fl.models.classifiers.no_such"}):
         with pytest.raises(OneshotError, match="the model: "):
             described.build(_told(told))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "decoder"])
+@pytest.mark.parametrize("name", sorted({*choices("model"), *choices("cvae")}))
+def test_whatever_choice_of_conf_a_file_names_it_is_known_or_refused(name, kind):
+    with suppress(OneshotError):
+        assert described.architectures(_told({"name": name}, kind=kind))
 
 
 def test_nothing_is_allocated_where_the_tensors_are_not_those_of_the_file(tmp_path):
