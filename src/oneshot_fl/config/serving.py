@@ -14,7 +14,9 @@ from oneshot_fl.config.rules import check_call, check_group
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
+from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.bank import all_alike
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Uploads
@@ -141,6 +143,10 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
             f"{method}: averaging needs uploads of the server's architecture, with one list of classes and one "
             "normalisation; choose a method that distils, for instance method=fedchorus"
         )
+    for model in uploads.models if "chain" in needs else ():
+        require_chain(model)
+    if serving.distillation.bank == "stacked" and not all_alike(uploads.models):
+        raise OneshotError("distill.bank=stacked: uploads have different architectures; use distill.bank=loop or auto")
     _check_student(serving, spec)
 
 

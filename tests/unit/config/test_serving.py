@@ -77,6 +77,18 @@ def test_what_cannot_be_done_is_said_before_anything_begins(overrides, says):
         _serving(*overrides)
 
 
+def test_what_is_aligned_layer_by_layer_is_what_was_uploaded():
+    assert _serving("method=ot", names=("lenet5", "lenet5"))[0].method.name == "ot"
+    with pytest.raises(OneshotError, match="method=ot: ResNet is no plain chain"):
+        _serving("method=ot", names=("resnet18", "resnet18"))
+
+
+def test_only_uploads_of_one_architecture_are_stacked():
+    assert _serving("distill.bank=stacked")[0].distillation.bank == "stacked"
+    with pytest.raises(OneshotError, match=r"distill\.bank=stacked: uploads have different architectures"):
+        _serving("distill.bank=stacked", names=("cnn2", "lenet5"))
+
+
 def test_averaging_needs_one_architecture():
     assert _serving("method=fedavg")[0].method.name == "fedavg"
     with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
