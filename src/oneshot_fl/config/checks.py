@@ -15,10 +15,13 @@ from oneshot_fl.config.compose import build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
 from oneshot_fl.config.rules import check_group, has_no_value, target_of
-from oneshot_fl.config.trial import check_sizes, shape_of
+from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
 from oneshot_fl.recipe import needs_of
+
+TERMS = ("objective", "student")
+"""The slots of a method that hold named loss terms."""
 
 
 def check(cfg: DictConfig) -> None:
@@ -44,6 +47,7 @@ def check(cfg: DictConfig) -> None:
     _check_kinds(cfg)
     _check_architectures(cfg)
     check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
+    _check_features(cfg, settings)
 
 
 def _resolved(cfg: DictConfig) -> dict[Any, Any]:
@@ -216,6 +220,31 @@ def source_needs(cfg: DictConfig) -> frozenset[str]:
 def _needs(key: str, node: DictConfig) -> frozenset[str]:
     """What a part declares that it needs, without making it."""
     return needs_of(target_of(key, plain(node)))
+
+
+def asking(settings: Mapping[str, Any], need: str) -> list[str]:
+    """Keys of ensembles, and of loss terms with a weight, that declare a need."""
+    method, rows = settings["method"], settings["evaluate"]["ensembles"]
+    parts = {
+        "method.ensemble": method.get("ensemble"),
+        **{f"method.{slot}.{name}": term for slot in TERMS for name, term in (method.get(slot) or {}).items()},
+        **{f"evaluate.ensembles.{name}": row for name, row in rows.items()},
+    }
+    weighed = {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
+    return [key for key, part in weighed.items() if need in needs_of(target_of(key, part))]
+
+
+def no_features(key: str, who: str) -> str:
+    """What to say where a part looks into classifiers of which one has nothing to look at."""
+    remedy = "choose method/ensemble=entropy" if key == "method.ensemble" else f"leave it out (~{key})"
+    return f"{key}: looks at what enters the last linear layer of every classifier, and {who} has none; {remedy}"
+
+
+def _check_features(cfg: DictConfig, settings: Mapping[str, Any]) -> None:
+    for key in asking(settings, "features"):
+        for node in nodes_of(cfg, "classifier"):
+            if not has_features(node, settings["data"]):
+                raise OneshotError(no_features(key, node.name))
 
 
 def _latents(cfg: DictConfig) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
-from oneshot_fl.config.checks import check, source_needs
+from oneshot_fl.config.checks import asking, check, no_features, source_needs
 from oneshot_fl.config.compose import composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
@@ -16,7 +16,7 @@ from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import all_alike
+from oneshot_fl.models.bank import all_alike, linear_layers
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Uploads
@@ -145,9 +145,15 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
         )
     for model in uploads.models if "chain" in needs else ():
         require_chain(model)
+    if (blind := _without_features(uploads)) and (keys := asking(serving.config, "features")):
+        raise OneshotError(no_features(keys[0], blind[0]))
     if serving.distillation.bank == "stacked" and not all_alike(uploads.models):
         raise OneshotError("distill.bank=stacked: uploads have different architectures; use distill.bank=loop or auto")
     _check_student(serving, spec)
+
+
+def _without_features(uploads: Uploads) -> list[str]:
+    return [one.name for one in uploads.classifiers if not linear_layers(one.model)]
 
 
 def _check_student(serving: Serving, spec: DataSpec) -> None:

@@ -113,6 +113,14 @@ def _complaint(*overrides: str) -> str:
         ("method=ot server_model=lenet5", ["method=ot", "one architecture"]),
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
+        (
+            "method=fedchorus model=torchvision model.architecture=squeezenet1_1",
+            ["method.ensemble", "squeezenet1_1 has none", "method/ensemble=entropy"],
+        ),
+        (
+            "method=f_dafl model=torchvision model.architecture=squeezenet1_0",
+            ["method.objective.activation", "squeezenet1_0 has none", "leave it out (~method.objective.activation)"],
+        ),
     ],
 )
 def test_one_plain_line(override, parts):
@@ -137,6 +145,7 @@ def test_one_plain_line(override, parts):
         ["data=pacs", "data.root=x", "data.held_out=photo", "data.domains=[photo,sketch]"],
         ["method/ensemble=uniform"],
         ["method.objective.adv.weight=0"],
+        ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
 )
 def test_sound_settings_pass(overrides):
