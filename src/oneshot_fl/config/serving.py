@@ -26,6 +26,8 @@ from oneshot_fl.recipe import Recipe, described
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
 OF_RUNS = ("experiment", "protocol", "hydra", "study")
+OF_RUNS_ALONE = ("validation", "fidelity", "privacy")
+"""What can be measured only where the clients' images are, or the server's own."""
 NEVER_MET = {
     "proxy": "works on the server's own images, and there are none here",
     "clients_start": "needs the weights that the clients began at, which no upload tells",
@@ -74,8 +76,8 @@ def serving_of(
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures))
-    if serving.evaluation.validation is not None:
-        raise OneshotError("evaluate.validation: only runs are validated; leave it out")
+    if measured := [name for name in OF_RUNS_ALONE if serving.config["evaluate"][name] is not None]:
+        raise OneshotError(f"evaluate.{measured[0]}: only runs are measured by it; leave it out")
     _check_met(serving, uploads, spec)
     return serving, notes
 

@@ -71,6 +71,9 @@ def test_what_happened_before_the_uploads_has_no_place_here(override):
         (["recite.labels=counts"], "not every upload tells"),
         (["method=nope"], "there is no such choice"),
         (["distill.rounds=-1"], "distill.rounds"),
+        (["evaluate=fidelity"], r"^evaluate\.fidelity: only runs"),
+        (["evaluate=privacy"], r"^evaluate\.privacy: only runs"),
+        (["evaluate.validation=synthetic", "distill.held_out=0.1"], r"^evaluate\.validation: only runs"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_begins(overrides, says):
