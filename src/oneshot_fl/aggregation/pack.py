@@ -1,7 +1,7 @@
 """A client's model as an upload: made on the client's own machine, and read back as the server will."""
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.federation import require_runs
-from oneshot_fl.config.described import architectures, build, load
+from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
@@ -31,12 +31,13 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         OneshotError: the file is no model, or does not fit what is told of it.
     """
     state = state_of(model)
-    description = _fitting(state, told, target, arguments)
-    expected = build(description, allowed=[target], source=str(model)).state_dict()
+    foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
+    description = _fitting(state, told, target, arguments, foreign)
+    expected = build(description, allowed=foreign, source=str(model)).state_dict()
     write_model(out, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
     file = read_model(out)
-    known = architectures(description, allowed=[target], source=str(out))
-    require_runs(load(file, allowed=[target]), description, known, str(out))
+    known = architectures(description, allowed=foreign, source=str(out))
+    require_runs(load(file, allowed=foreign), description, known, str(out))
     return file.sha256
 
 
@@ -61,7 +62,11 @@ def state_of(path: Path) -> dict[str, Tensor]:
 
 
 def _fitting(
-    state: Mapping[str, Tensor], told: Mapping[str, Any], target: str, arguments: Mapping[str, Any]
+    state: Mapping[str, Tensor],
+    told: Mapping[str, Any],
+    target: str,
+    arguments: Mapping[str, Any],
+    allowed: Collection[str],
 ) -> ModelDescription:
     """The description whose model has the tensors of the state, with `num_classes` only where that is needed."""
     named = {"name": target} if "." not in target else {"_target_": target, **arguments}
@@ -73,7 +78,7 @@ def _fitting(
     for option in options:
         description = _described(told, option)
         try:
-            model = build(description, allowed=[target], source=target)
+            model = build(description, allowed=allowed, source=target)
         except OneshotError as error:
             wrong.append(error)
             continue
