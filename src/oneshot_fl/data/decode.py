@@ -31,6 +31,8 @@ UNREADABLE = (
     zlib.error,
 )
 """What Pillow raises over files that are no images, cut short or damaged."""
+NO_IMAGE = ("is not a readable image", "remove or replace it")
+"""What is wrong with those, and the remedy."""
 DEEP = ("I", "F")
 """Modes of one channel with more than 8 bits, besides those that begin with `I;16`."""
 WHITE_OF_16_BITS = 65535
@@ -116,20 +118,24 @@ def decoded_file(path: Path, how: Decoding) -> NDArray[np.uint8]:
         what = f"claims more than {Image.MAX_IMAGE_PIXELS} pixels"
         raise UnsuitableImageError(what, "remove it, or make it smaller") from error
     except UNREADABLE as error:
-        raise UnsuitableImageError("is not a readable image", "remove or replace it") from error
+        raise UnsuitableImageError(*NO_IMAGE) from error
 
 
 def decoded_image(image: "Image.Image", how: Decoding) -> NDArray[np.uint8]:
     """A picture that is open already.
 
     Raises:
-        UnsuitableImageError: it is animated, or has more than 8 bits and `how.tones` does not say what they mean.
+        UnsuitableImageError: it is animated, cut short or damaged, of a kind that has no colours or greys, or has more
+            than 8 bits and `how.tones` does not say what they mean.
     """
     from PIL import Image
 
-    picture = _convert(image, how)
-    if how.size is not None and picture.size != (how.size, how.size):
-        picture = picture.resize((how.size, how.size), Image.Resampling.BILINEAR)
+    try:
+        picture = _convert(image, how)
+        if how.size is not None and picture.size != (how.size, how.size):
+            picture = picture.resize((how.size, how.size), Image.Resampling.BILINEAR)
+    except UNREADABLE as error:
+        raise UnsuitableImageError(*NO_IMAGE) from error
     return np.asarray(picture).reshape(picture.height, picture.width, how.channels).transpose(2, 0, 1)
 
 
