@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.federation import require_runs
+from oneshot_fl.aggregation.found import check_name
+from oneshot_fl.config.compose import choice
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
@@ -24,12 +26,13 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
             client's own file: a whole module is unpickled, which runs its code.
         told: `kind`, `data`, `class_names` and, where they may be told, `samples` and `label_counts`.
         target: a name of conf/model, or the dotted name of a class or function that builds the model.
-        arguments: of the target. `num_classes` is added where only that makes the weights fit.
+        arguments: of a class or function. `num_classes` is added where only that makes the weights fit.
         out: the file.
 
     Raises:
-        OneshotError: the file is no model, or does not fit what is told of it.
+        OneshotError: the file is no model, does not fit what is told of it, or `out` has another ending than uploads.
     """
+    check_name(out)
     state = state_of(model)
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description = _fitting(state, told, target, arguments, foreign)
@@ -69,7 +72,7 @@ def _fitting(
     allowed: Collection[str],
 ) -> ModelDescription:
     """The description whose model has the tensors of the state, with `num_classes` only where that is needed."""
-    named = {"name": target} if "." not in target else {"_target_": target, **arguments}
+    named = _named(target, arguments, "model" if told.get("kind") == "classifier" else "cvae")
     options: list[dict[str, Any]] = [named]
     if "_target_" in named and "num_classes" not in arguments:
         options.append({**named, "num_classes": len(told["class_names"])})
@@ -87,6 +90,18 @@ def _fitting(
             return description
         wrong.append(OneshotError(f"{target}: its tensors are not those of the file ({_difference(expected, shapes)})"))
     raise wrong[0]
+
+
+def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, Any]:
+    if "." in target:
+        return {"_target_": target, **arguments}
+    if arguments:
+        builder = choice(group, target).get("_target_", "PACKAGE.FUNCTION")
+        raise OneshotError(
+            f"--arg {next(iter(arguments))}: the name {target} stands alone in a file; give what builds it, --model "
+            f"{builder}, and all of its arguments"
+        )
+    return {"name": target}
 
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:
