@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,19 @@ class UnsuitableImageError(Exception):
         self.what, self.remedy, self.max_value = what, remedy, max_value
 
 
-def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
+class Origin(NamedTuple):
+    """Whose images they are, as errors say it."""
+
+    setting: str
+    """What chose their folder."""
+    white: str | None
+    """What says which value is white in them; None: `data.max_value`."""
+
+
+DATA_SET = Origin("data.root", None)
+
+
+def decode(path: Path, how: Decoding, origin: Origin = DATA_SET) -> NDArray[np.uint8]:
     """One file of a data set as uint8 `[C, height, width]`, turned as its EXIF orientation says.
 
     Raises:
@@ -96,7 +108,9 @@ def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
         return decoded_file(path, how)
     except UnsuitableImageError as error:
         if error.max_value is None:
-            raise OneshotError(f"data.root: {path} {error.what}: {error.remedy}") from error
+            raise OneshotError(f"{origin.setting}: {path} {error.what}: {error.remedy}") from error
+        if origin.white is not None:
+            raise OneshotError(f"{origin.setting}: {path} {error.what}; {origin.white}") from error
         raise OneshotError(f"data.max_value={error.max_value}: {path} {error.what}; {error.remedy}") from error
 
 
