@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
-from oneshot_fl.config.compose import build, choices, did_you_mean, plain
+from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
-from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
-from oneshot_fl.config.rules import check_group, has_no_value, target_of
+from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
 from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
@@ -112,17 +112,16 @@ def _check_missing(cfg: DictConfig) -> None:
 
 def _check_names(settings: dict[Any, Any]) -> None:
     """Names of architectures and data sets that there are."""
-    models, vaes = choices("model"), choices("cvae")
-    rates = settings["clients"]["lr_of"] or {}
+    known_of = {group: choices(group) for group in ("model", "cvae")}
+    rates, architectures = settings["clients"]["lr_of"] or {}, _named_architectures(settings)
 
     def of(group: str) -> Iterable[Any]:
         return (settings[group].get("of") or {}).values()
 
     named: list[tuple[str, Any, Mapping[str, Path]]] = [
-        *(("clients.lr_of", name, {**models, **vaes}) for name in rates),
-        *((f"{group}.of", name, known) for group, known in (("model", models), ("cvae", vaes)) for name in of(group)),
-        ("server_model", settings["server_model"], models),
-        ("evaluate.fidelity.model", (settings["evaluate"]["fidelity"] or {}).get("model"), models),
+        *(("clients.lr_of", name, {**known_of["model"], **known_of["cvae"]}) for name in rates),
+        *((f"{group}.of", name, known) for group, known in known_of.items() for name in of(group)),
+        *((key, name, known_of[group]) for key, name, group in architectures),
         ("proxy.data", settings["proxy"].get("data"), choices("data")),
     ]
     for key, name, known in named:
@@ -131,6 +130,29 @@ def _check_names(settings: dict[Any, Any]) -> None:
                 f"{key}={shown(name)}: there is no choice of that name{did_you_mean(str(name), known)}; choose from "
                 f"{', '.join(known)}"
             )
+    for key, name, group in architectures:
+        _check_architecture(key, name, group)
+
+
+def _named_architectures(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Architectures that are chosen by no more than their name: the key, the name, and the group."""
+    measured = {f"evaluate.{name}.model": settings["evaluate"][name] for name in ("fidelity", "privacy")}
+    named = [
+        ("server_model", settings["server_model"], "model"),
+        *((key, (node or {}).get("model"), "model") for key, node in measured.items()),
+    ]
+    for group in ("model", "cvae"):
+        names = settings[group].get("names", MISSING)
+        named += [(f"{group}.names", name, group) for name in (names if names != MISSING else ())]
+    return [each for each in named if each[1] is not None]
+
+
+def _check_architecture(key: str, name: str, group: str) -> None:
+    """As that of a group that is chosen whole, whose settings are those of the configuration."""
+    try:
+        check_node(group, plain(architecture(name, group)), CALLED[group])
+    except OneshotError as error:
+        raise OneshotError(f"{key}={shown(name)}: {error}") from error
 
 
 def _check_lengths(settings: dict[Any, Any]) -> None:

@@ -1,12 +1,14 @@
 """Mistakes end before training with one line that names the key and what would be right."""
 
+import re
+
 import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
-from oneshot_fl.config.compose import architecture
+from oneshot_fl.config.compose import architecture, reading_also
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -150,6 +152,24 @@ def test_one_plain_line(override, parts):
 )
 def test_sound_settings_pass(overrides):
     check(compose_config(*overrides))
+
+
+@pytest.mark.parametrize("key", ["server_model", "model.names", "evaluate.fidelity.model", "evaluate.privacy.model"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nameless", r"model\.name=None"), ("mixed", "several architectures"), ("none_such", "choose from")],
+)
+def test_an_architecture_that_is_only_named_is_checked_under_its_own_key(key, name, says, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "nameless.yaml").write_text("_target_: oneshot_fl.models.classifiers.lenet5\n")
+    (group, given) = {
+        "server_model": ("method=dense", name),
+        "model.names": ("model=mixed", f"[cnn2,{name}]"),
+        "evaluate.fidelity.model": ("evaluate=fidelity", name),
+        "evaluate.privacy.model": ("evaluate=privacy", name),
+    }[key]
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=rf"^{re.escape(key)}={name}: .*{says}"):
+        check(compose_config(group, f"{key}={given}"))
 
 
 def test_models_of_clients_and_server():
