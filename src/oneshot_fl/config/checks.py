@@ -132,6 +132,8 @@ def _check_names(settings: dict[Any, Any]) -> None:
             )
     for key, name, group in architectures:
         _check_architecture(key, name, group)
+    for group in known_of:
+        _check_apart(group, [name for key, name, _ in architectures if key == f"{group}.names"])
 
 
 def _named_architectures(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -153,6 +155,19 @@ def _check_architecture(key: str, name: str, group: str) -> None:
         check_node(group, plain(architecture(name, group)), CALLED[group])
     except OneshotError as error:
         raise OneshotError(f"{key}={shown(name)}: {error}") from error
+
+
+def _check_apart(group: str, names: Iterable[str]) -> None:
+    """Plans and records know an architecture by its name alone."""
+    called: dict[str, tuple[str, Any]] = {}
+    for name in names:
+        node = plain(architecture(name, group))
+        first, other = called.setdefault(node["name"], (name, node))
+        if other != node:
+            raise OneshotError(
+                f"{group}.names: {first} and {name} are both called {node['name']} and differ; give each file a "
+                "`name:` of its own"
+            )
 
 
 def _check_lengths(settings: dict[Any, Any]) -> None:

@@ -172,6 +172,18 @@ def test_an_architecture_that_is_only_named_is_checked_under_its_own_key(key, na
         check(compose_config(group, f"{key}={given}"))
 
 
+def test_two_architectures_of_one_name_are_told_apart_before_all_clients_train_the_last(tmp_path):
+    (tmp_path / "model").mkdir()
+    copy, mixed = tmp_path / "model" / "copy.yaml", ("model=mixed", "model.names=[cnn2,copy]", "method=dense")
+    copy.write_text("name: cnn2\n_target_: oneshot_fl.models.classifiers.cnn2\nnorm: false\n")
+    line = r"^model\.names: cnn2 and copy are both called cnn2 and differ; give each file a `name:` of its own$"
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=line):
+        check(compose_config(*mixed))
+    copy.write_text(copy.read_text().replace("name: cnn2", "name: copy"))
+    with reading_also(tmp_path):
+        check(compose_config(*mixed))
+
+
 def test_models_of_clients_and_server():
     cfg = compose_config("model=mixed", "model.names=[cnn2,lenet5]", "method=dense")
     assert [node.name for node in client_models(cfg)] == ["cnn2", "lenet5", "cnn2", "lenet5", "cnn2"]
