@@ -38,6 +38,7 @@ def check(cfg: DictConfig) -> None:
     check_tables(settings)
     check_method(settings["method"])
     check_called(settings)
+    _check_teacher(settings)
     _check_names(settings)
     client_nodes(cfg)
     _check_precision(cfg)
@@ -168,6 +169,15 @@ def _check_apart(group: str, names: Iterable[str]) -> None:
                 f"{group}.names: {first} and {name} are both called {node['name']} and differ; give each file a "
                 "`name:` of its own"
             )
+
+
+def _check_teacher(settings: Mapping[str, Any]) -> None:
+    method, asked = settings["method"], asking(settings, "teacher")
+    if asked and method["source"] is not None and method.get("ensemble") is None:
+        raise OneshotError(
+            f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance method/ensemble=uniform, or "
+            f"leave that term out (~{asked[0]})"
+        )
 
 
 def _check_lengths(settings: dict[Any, Any]) -> None:

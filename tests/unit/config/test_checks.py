@@ -115,6 +115,7 @@ def _complaint(*overrides: str) -> str:
         ("method=ot server_model=lenet5", ["method=ot", "one architecture"]),
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
+        ("method=dense method.ensemble=null", ["method.ensemble=null", "method.objective.ce asks", "ensemble=uniform"]),
         (
             "method=fedchorus model=torchvision model.architecture=squeezenet1_1",
             ["method.ensemble", "squeezenet1_1 has none", "method/ensemble=entropy"],
@@ -147,6 +148,7 @@ def test_one_plain_line(override, parts):
         ["data=pacs", "data.root=x", "data.held_out=photo", "data.domains=[photo,sketch]"],
         ["method/ensemble=uniform"],
         ["method.objective.adv.weight=0"],
+        ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
         ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
 )
