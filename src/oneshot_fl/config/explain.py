@@ -93,9 +93,17 @@ def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
         package = ".".join(path.relative_to(folder).parts[:-1])
         if package.startswith(OF_OTHERS):
             continue
-        own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
+        own = {f"{package}.{key}".strip(".") for key in _flat(_content(path))}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
     return tuple(sorted(keys))
+
+
+def _content(path: Path) -> Any:
+    """Nothing of a file that cannot be read: where it is chosen, that is said when the configuration is composed."""
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except (*FILES, OmegaConfBaseException):
+        return None
 
 
 def _flat(node: Any, prefix: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from oneshot_fl.config.compose import reading_also
 from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
 
 NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
@@ -34,6 +35,15 @@ def test_a_file_that_is_no_text_is_found(tmp_path):
         file.read_text(encoding="utf-8")
     assert explain(caught.value, [f"--config-dir={tmp_path}"]) == f"{file}: is no text in UTF-8"
     assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
+
+
+@pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"a: ${\n"])
+def test_a_broken_file_that_nobody_chose_is_no_obstacle(content, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "broken.yaml").write_bytes(content)
+    (tmp_path / "model" / "sound.yaml").write_text("of_my_own: 1\n")
+    with reading_also(tmp_path):
+        assert "model.of_my_own" in all_keys()
 
 
 def test_a_folder_that_cannot_be_made_is_named():
