@@ -18,7 +18,7 @@ from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
-from oneshot_fl.parts.attacks import plants_a_trigger
+from oneshot_fl.parts.attacks import check_trigger, plants_a_trigger
 from oneshot_fl.parts.slots import Hearing, UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
@@ -58,6 +58,8 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
             if measure is not None:
                 measure.check(given.data)
+        if experiment.attack is not None:
+            check_trigger(experiment.attack, given.data.spec.classes)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()

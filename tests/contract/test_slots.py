@@ -37,7 +37,7 @@ MIXES = (
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
 NEEDS_OF_A_SERVER = {"classifiers", "decoders", "guidance", "proxy", "recitals", "label_counts", "student"}
 NEEDS_OF_A_RUN = {"clients_start", "same_architecture", "chain", "own_decoder", "features", "labels"}
-NEEDS_OF_A_VIEW = {"statistics", "features", "start"}
+NEEDS_OF_A_VIEW = {"teacher", "statistics", "features", "start"}
 SPECS = [
     DataSpec(1, 8, 10, (0.5,), (0.5,)),
     DataSpec(1, 28, 47, (0.5,), (0.5,)),
@@ -236,12 +236,18 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     part = Objective({term: made})
     clients, student = [cnn2(spec, norm=True) for _ in range(2)], cnn2(spec, norm=True)
     x = torch.randn(8, 1, 8, 8, requires_grad=True)
+    asked: list[Votes] = []
+
+    def ensemble(votes: Votes) -> torch.Tensor:
+        asked.append(votes)
+        return votes.P.mean(0)
+
     view = View(
         x,
         torch.randint(10, (8,)),
         student=student,
         bank=ClientBank(clients),
-        ensemble=lambda votes: votes.P.mean(0),
+        ensemble=ensemble,
         needs=part.needs,
         start=ClientBank([cnn2(spec, norm=True)]),
     )
@@ -249,6 +255,7 @@ def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     assert total.shape == ()
     assert torch.isfinite(total)
     assert set(values) == {term}
+    assert bool(asked) is ("teacher" in made.needs)
     total.backward()
     wanted = x.grad if slot == "objective" else student[0].weight.grad
     assert wanted is not None

@@ -7,6 +7,7 @@ import torch
 from rich.console import Console
 
 from oneshot_fl.aggregation.classes import tree_by_class
+from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Tones
@@ -47,8 +48,10 @@ def train_client(
         counts: whether it tells its label counts; a decoder always does.
 
     Raises:
-        OneshotError: an override is wrong, the images cannot be read, or training diverged.
+        OneshotError: `out` has another ending than uploads, an override is wrong, the images cannot be read, or
+            training diverged.
     """
+    check_name(out)
     experiment = _experiment(overrides)
     if not 0 <= number < len(experiment.clients):
         raise OneshotError(

@@ -57,6 +57,16 @@ Entry = tuple[str, Callable[[str], ModelFile]]
 """A path below the folder or in the zip as its sender wrote it, and what reads the file under the name it is given."""
 
 
+def check_name(out: Path) -> None:
+    """Whether a file of this name will be taken for an upload.
+
+    Raises:
+        OneshotError: it ends otherwise.
+    """
+    if out.suffix != SUFFIX:
+        raise OneshotError(f"{out}: must end in {SUFFIX}, by which uploads are known")
+
+
 def found_in(uploads: Path, *, largest: int = LARGEST) -> list[Found]:
     """Every file of a folder or zip that is, or should be, an upload, sorted by name.
 

@@ -1,7 +1,7 @@
 """A client's model as an upload: made on the client's own machine, and read back as the server will."""
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.federation import require_runs
-from oneshot_fl.config.described import architectures, build, load
+from oneshot_fl.aggregation.found import check_name
+from oneshot_fl.config.compose import choice
+from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
@@ -24,19 +26,21 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
             client's own file: a whole module is unpickled, which runs its code.
         told: `kind`, `data`, `class_names` and, where they may be told, `samples` and `label_counts`.
         target: a name of conf/model, or the dotted name of a class or function that builds the model.
-        arguments: of the target. `num_classes` is added where only that makes the weights fit.
+        arguments: of a class or function. `num_classes` is added where only that makes the weights fit.
         out: the file.
 
     Raises:
-        OneshotError: the file is no model, or does not fit what is told of it.
+        OneshotError: the file is no model, does not fit what is told of it, or `out` has another ending than uploads.
     """
+    check_name(out)
     state = state_of(model)
-    description = _fitting(state, told, target, arguments)
-    expected = build(description, allowed=[target], source=str(model)).state_dict()
+    foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
+    description = _fitting(state, told, target, arguments, foreign)
+    expected = build(description, allowed=foreign, source=str(model)).state_dict()
     write_model(out, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
     file = read_model(out)
-    known = architectures(description, allowed=[target], source=str(out))
-    require_runs(load(file, allowed=[target]), description, known, str(out))
+    known = architectures(description, allowed=foreign, source=str(out))
+    require_runs(load(file, allowed=foreign), description, known, str(out))
     return file.sha256
 
 
@@ -61,10 +65,14 @@ def state_of(path: Path) -> dict[str, Tensor]:
 
 
 def _fitting(
-    state: Mapping[str, Tensor], told: Mapping[str, Any], target: str, arguments: Mapping[str, Any]
+    state: Mapping[str, Tensor],
+    told: Mapping[str, Any],
+    target: str,
+    arguments: Mapping[str, Any],
+    allowed: Collection[str],
 ) -> ModelDescription:
     """The description whose model has the tensors of the state, with `num_classes` only where that is needed."""
-    named = {"name": target} if "." not in target else {"_target_": target, **arguments}
+    named = _named(target, arguments, "model" if told.get("kind") == "classifier" else "cvae")
     options: list[dict[str, Any]] = [named]
     if "_target_" in named and "num_classes" not in arguments:
         options.append({**named, "num_classes": len(told["class_names"])})
@@ -73,7 +81,7 @@ def _fitting(
     for option in options:
         description = _described(told, option)
         try:
-            model = build(description, allowed=[target], source=target)
+            model = build(description, allowed=allowed, source=target)
         except OneshotError as error:
             wrong.append(error)
             continue
@@ -82,6 +90,18 @@ def _fitting(
             return description
         wrong.append(OneshotError(f"{target}: its tensors are not those of the file ({_difference(expected, shapes)})"))
     raise wrong[0]
+
+
+def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, Any]:
+    if "." in target:
+        return {"_target_": target, **arguments}
+    if arguments:
+        builder = choice(group, target).get("_target_", "PACKAGE.FUNCTION")
+        raise OneshotError(
+            f"--arg {next(iter(arguments))}: the name {target} stands alone in a file; give what builds it, --model "
+            f"{builder}, and all of its arguments"
+        )
+    return {"name": target}
 
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:

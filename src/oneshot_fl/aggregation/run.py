@@ -18,7 +18,7 @@ from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.decode import Decoding
+from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.disk import write_atomically, writing
 from oneshot_fl.errors import OneshotError
@@ -32,6 +32,9 @@ from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import NAME, write_server
 from oneshot_fl.session import session
+
+WHITE = "uploads tell which value is white, all of them the same (oneshot-fl pack --max-value)"
+"""What is to be done where test images have more than 8 bits."""
 
 
 def aggregate(
@@ -108,10 +111,11 @@ def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
 
 def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatches:
     """Test images, decoded to the federation's size; every folder is one of its classes."""
-    spec = federation.spec
-    files = labelled(folder, tree_by_class(folder), list(federation.class_names), complete=False)
+    spec, origin = federation.spec, Origin(f"test={folder}", WHITE)
+    found = tree_by_class(folder, origin)
+    files = labelled(folder, found, list(federation.class_names), complete=False, origin=origin)
     how = Decoding(spec.size, spec.channels, federation.tones)
-    images, labels = read_images({"test": files}, cache=str(plan.store), how=how)["test"]
+    images, labels = read_images({"test": files}, cache=str(plan.store), how=how, origin=origin)["test"]
     device = device_of(plan.trainer)
     return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
 

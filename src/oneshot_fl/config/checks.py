@@ -11,14 +11,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
-from oneshot_fl.config.compose import build, choices, did_you_mean, plain
+from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
-from oneshot_fl.config.groups import check_called, check_method, check_tables, check_top
-from oneshot_fl.config.rules import check_group, has_no_value, target_of
-from oneshot_fl.config.trial import check_sizes, shape_of
+from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
+from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
 from oneshot_fl.recipe import needs_of
+
+TERMS = ("objective", "student")
+"""The slots of a method that hold named loss terms."""
 
 
 def check(cfg: DictConfig) -> None:
@@ -35,6 +38,7 @@ def check(cfg: DictConfig) -> None:
     check_tables(settings)
     check_method(settings["method"])
     check_called(settings)
+    _check_teacher(settings)
     _check_names(settings)
     client_nodes(cfg)
     _check_precision(cfg)
@@ -44,6 +48,7 @@ def check(cfg: DictConfig) -> None:
     _check_kinds(cfg)
     _check_architectures(cfg)
     check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
+    _check_features(cfg, settings)
 
 
 def _resolved(cfg: DictConfig) -> dict[Any, Any]:
@@ -108,17 +113,16 @@ def _check_missing(cfg: DictConfig) -> None:
 
 def _check_names(settings: dict[Any, Any]) -> None:
     """Names of architectures and data sets that there are."""
-    models, vaes = choices("model"), choices("cvae")
-    rates = settings["clients"]["lr_of"] or {}
+    known_of = {group: choices(group) for group in ("model", "cvae")}
+    rates, architectures = settings["clients"]["lr_of"] or {}, _named_architectures(settings)
 
     def of(group: str) -> Iterable[Any]:
         return (settings[group].get("of") or {}).values()
 
     named: list[tuple[str, Any, Mapping[str, Path]]] = [
-        *(("clients.lr_of", name, {**models, **vaes}) for name in rates),
-        *((f"{group}.of", name, known) for group, known in (("model", models), ("cvae", vaes)) for name in of(group)),
-        ("server_model", settings["server_model"], models),
-        ("evaluate.fidelity.model", (settings["evaluate"]["fidelity"] or {}).get("model"), models),
+        *(("clients.lr_of", name, {**known_of["model"], **known_of["cvae"]}) for name in rates),
+        *((f"{group}.of", name, known) for group, known in known_of.items() for name in of(group)),
+        *((key, name, known_of[group]) for key, name, group in architectures),
         ("proxy.data", settings["proxy"].get("data"), choices("data")),
     ]
     for key, name, known in named:
@@ -127,6 +131,53 @@ def _check_names(settings: dict[Any, Any]) -> None:
                 f"{key}={shown(name)}: there is no choice of that name{did_you_mean(str(name), known)}; choose from "
                 f"{', '.join(known)}"
             )
+    for key, name, group in architectures:
+        _check_architecture(key, name, group)
+    for group in known_of:
+        _check_apart(group, [name for key, name, _ in architectures if key == f"{group}.names"])
+
+
+def _named_architectures(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Architectures that are chosen by no more than their name: the key, the name, and the group."""
+    measured = {f"evaluate.{name}.model": settings["evaluate"][name] for name in ("fidelity", "privacy")}
+    named = [
+        ("server_model", settings["server_model"], "model"),
+        *((key, (node or {}).get("model"), "model") for key, node in measured.items()),
+    ]
+    for group in ("model", "cvae"):
+        names = settings[group].get("names", MISSING)
+        named += [(f"{group}.names", name, group) for name in (names if names != MISSING else ())]
+    return [each for each in named if each[1] is not None]
+
+
+def _check_architecture(key: str, name: str, group: str) -> None:
+    """As that of a group that is chosen whole, whose settings are those of the configuration."""
+    try:
+        check_node(group, plain(architecture(name, group)), CALLED[group])
+    except OneshotError as error:
+        raise OneshotError(f"{key}={shown(name)}: {error}") from error
+
+
+def _check_apart(group: str, names: Iterable[str]) -> None:
+    """Plans and records know an architecture by its name alone."""
+    called: dict[str, tuple[str, Any]] = {}
+    for name in names:
+        node = plain(architecture(name, group))
+        first, other = called.setdefault(node["name"], (name, node))
+        if other != node:
+            raise OneshotError(
+                f"{group}.names: {first} and {name} are both called {node['name']} and differ; give each file a "
+                "`name:` of its own"
+            )
+
+
+def _check_teacher(settings: Mapping[str, Any]) -> None:
+    method, asked = settings["method"], asking(settings, "teacher")
+    if asked and method["source"] is not None and method.get("ensemble") is None:
+        raise OneshotError(
+            f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance method/ensemble=uniform, or "
+            f"leave that term out (~{asked[0]})"
+        )
 
 
 def _check_lengths(settings: dict[Any, Any]) -> None:
@@ -216,6 +267,31 @@ def source_needs(cfg: DictConfig) -> frozenset[str]:
 def _needs(key: str, node: DictConfig) -> frozenset[str]:
     """What a part declares that it needs, without making it."""
     return needs_of(target_of(key, plain(node)))
+
+
+def asking(settings: Mapping[str, Any], need: str) -> list[str]:
+    """Keys of ensembles, and of loss terms with a weight, that declare a need."""
+    method, rows = settings["method"], settings["evaluate"]["ensembles"]
+    parts = {
+        "method.ensemble": method.get("ensemble"),
+        **{f"method.{slot}.{name}": term for slot in TERMS for name, term in (method.get(slot) or {}).items()},
+        **{f"evaluate.ensembles.{name}": row for name, row in rows.items()},
+    }
+    weighed = {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
+    return [key for key, part in weighed.items() if need in needs_of(target_of(key, part))]
+
+
+def no_features(key: str, who: str) -> str:
+    """What to say where a part looks into classifiers of which one has nothing to look at."""
+    remedy = "choose method/ensemble=entropy" if key == "method.ensemble" else f"leave it out (~{key})"
+    return f"{key}: looks at what enters the last linear layer of every classifier, and {who} has none; {remedy}"
+
+
+def _check_features(cfg: DictConfig, settings: Mapping[str, Any]) -> None:
+    for key in asking(settings, "features"):
+        for node in nodes_of(cfg, "classifier"):
+            if not has_features(node, settings["data"]):
+                raise OneshotError(no_features(key, node.name))
 
 
 def _latents(cfg: DictConfig) -> list[int]:

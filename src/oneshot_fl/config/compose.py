@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import Recipe
@@ -102,11 +103,18 @@ def architecture(name: str, group: str = "model") -> DictConfig:
     """The settings of one architecture by its name.
 
     Raises:
-        OneshotError: there is none of that name, or it stands for several.
+        OneshotError: there is none of that name, or it stands for several, or for one only inside a configuration.
     """
     node = choice(group, name)
     if "names" in node or OmegaConf.is_missing(node, "names"):
         raise OneshotError(f"{group}: {name} stands for several architectures; name one of them, for instance cnn2")
+    try:
+        OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise OneshotError(
+            f"{group}: {name} says too little by its name alone, it has values that only a configuration gives; name "
+            "another, for instance cnn2"
+        ) from error
     return node
 
 

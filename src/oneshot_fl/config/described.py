@@ -18,7 +18,6 @@ from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.compose import architecture as chosen
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.rules import check_call, target_of
-from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.architecture import Architecture
@@ -54,7 +53,8 @@ def build(
 
     Args:
         description: what the file says.
-        allowed: names of functions or classes that are imported although they are not ours.
+        allowed: names of functions or classes that are imported although they are not ours; one of ours that is named
+            here takes every argument.
         source: what errors call the file.
         layout: of the file's tensors; nothing is allocated where the model's are others.
 
@@ -88,8 +88,7 @@ def architectures(
     ours = CLASSIFIERS if description.kind == "classifier" else AUTOENCODERS
     group = "model" if description.kind == "classifier" else "cvae"
     return tuple(
-        Architecture(_recipe(_settings(one, group, source), ours | set(allowed), source, description.spec))
-        for one in description.architectures
+        Architecture(_recipe(_settings(one, group, source), ours, allowed, source)) for one in description.architectures
     )
 
 
@@ -103,9 +102,11 @@ def _settings(told: Mapping[str, Any], group: str, source: str) -> dict[str, Any
         raise OneshotError(f"{source}: {error}") from error
 
 
-def _recipe(settings: Mapping[str, Any], allowed: Collection[str], source: str, spec: DataSpec) -> Recipe[nn.Module]:
+def _recipe(
+    settings: Mapping[str, Any], ours: Collection[str], allowed: Collection[str], source: str
+) -> Recipe[nn.Module]:
     name = str(settings["_target_"])
-    if name not in allowed:
+    if name not in ours and name not in allowed:
         raise OneshotError(
             f"{source}: its architecture is {shown(name)}, which is not one of ours and not allowed here; where you "
             f"trust that code, --allow {shown(name)}"
@@ -115,8 +116,10 @@ def _recipe(settings: Mapping[str, Any], allowed: Collection[str], source: str, 
     target = target_of(key, settings)
     arguments = {each: value for each, value in settings.items() if each not in ("_target_", "name")}
     taken = signature(target).parameters
-    if name in CLASSIFIERS | AUTOENCODERS and (extra := arguments.keys() - taken.keys() - SWITCHES):
-        raise OneshotError(f"{key}.{sorted(extra)[0]}: is no argument that a file may set")
+    if name not in allowed and (extra := arguments.keys() - taken.keys() - SWITCHES):
+        raise OneshotError(
+            f"{key}.{sorted(extra)[0]}: is no argument that a file may set; where you trust that file, --allow {name}"
+        )
     make = partial(target, **arguments)
     return Recipe(dict(settings), target, make if "spec" in taken else _without_spec(make))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -50,6 +50,8 @@ def _no_name_of_a_choice(arguments: Sequence[str]) -> str:
 
 def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with a file or folder, by its name."""
+    if isinstance(error, MissingConfigException):
+        return _of_a_missing_choice(error)
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}; choose a folder that can be read and written"
     mark = getattr(error, "problem_mark", None)
@@ -58,6 +60,14 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
     folders = [path for each in arguments for path in [Path(each.partition("=")[2] or each)] if path.is_dir()]
     files = [path for folder in folders for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)]
     return f"{files[0] if files else 'a configuration file'}: is no text in UTF-8"
+
+
+def _of_a_missing_choice(error: MissingConfigException) -> str:
+    """Hydra's error over a file is an `OSError` without a file name."""
+    name, asking = error.missing_cfg_file, re.search(r"In '([^']+)': Could not load", str(error))
+    if asking:
+        return f"{asking[1]}.yaml: its defaults name {name}, and there is no {name}.yaml; correct it"
+    return f"--config-name={name}: there is no {name}.yaml where configuration is read from; leave it out"
 
 
 def _is_text(path: Path) -> bool:
@@ -93,9 +103,17 @@ def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
         package = ".".join(path.relative_to(folder).parts[:-1])
         if package.startswith(OF_OTHERS):
             continue
-        own = {f"{package}.{key}".strip(".") for key in _flat(OmegaConf.to_container(OmegaConf.load(path)))}
+        own = {f"{package}.{key}".strip(".") for key in _flat(_content(path))}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
     return tuple(sorted(keys))
+
+
+def _content(path: Path) -> Any:
+    """Nothing of a file that cannot be read: where it is chosen, that is said when the configuration is composed."""
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except (*FILES, OmegaConfBaseException):
+        return None
 
 
 def _flat(node: Any, prefix: str = "") -> list[str]:

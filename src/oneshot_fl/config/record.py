@@ -1,6 +1,6 @@
 """What a run is, for reports and comparisons: its choices and every setting that can tell it from another run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +24,8 @@ Everything else tells runs apart, also groups that did not exist when this was w
 """
 
 
+SERVER = "server:"
+"""What stands before the name of the server's architecture where a client has another one of that name."""
 SAME_SEED = "${seed}"
 """How a seed is written that follows the run's own."""
 UNLIKE_BEFORE: dict[str, Any] = {"distill.held_out": 0.0, "development": False, "hearing": {}}
@@ -39,13 +41,23 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         config: the same configuration, plain, with what was resolved on this machine.
     """
     clients = client_nodes(cfg)
-    models = {node.name: compared(plain(node), unresolved(node)) for node in (*clients, *server_models(cfg))}
     return {
         **choices(cfg),
         "changed": changed(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
-        "settings": {**compared(config, unresolved(cfg)), "models": models},
+        "settings": {**compared(config, unresolved(cfg)), "models": _models(clients, server_models(cfg))},
         "code": {"digest": code_of(config, named(config)), "commit": commit()},
+    }
+
+
+def _models(clients: Sequence[DictConfig], servers: Sequence[DictConfig]) -> dict[str, Any]:
+    """The settings of every architecture by its name; the server's apart where they are not a client's of that name."""
+    own, others = (
+        {node.name: compared(plain(node), unresolved(node)) for node in nodes} for nodes in (clients, servers)
+    )
+    return own | {
+        name if own.get(name, settings) == settings else f"{SERVER}{name}": settings
+        for name, settings in others.items()
     }
 
 

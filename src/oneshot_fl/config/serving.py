@@ -6,7 +6,7 @@ from dataclasses import replace
 from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
-from oneshot_fl.config.checks import check, source_needs
+from oneshot_fl.config.checks import asking, check, no_features, source_needs
 from oneshot_fl.config.compose import composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
@@ -14,7 +14,9 @@ from oneshot_fl.config.rules import check_call, check_group
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
+from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.bank import all_alike, linear_layers
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Uploads
@@ -24,6 +26,8 @@ from oneshot_fl.recipe import Recipe, described
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
 OF_RUNS = ("experiment", "protocol", "hydra", "study")
+OF_RUNS_ALONE = ("validation", "fidelity", "privacy")
+"""What can be measured only where the clients' images are, or the server's own."""
 NEVER_MET = {
     "proxy": "works on the server's own images, and there are none here",
     "clients_start": "needs the weights that the clients began at, which no upload tells",
@@ -72,8 +76,8 @@ def serving_of(
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures))
-    if serving.evaluation.validation is not None:
-        raise OneshotError("evaluate.validation: only runs are validated; leave it out")
+    if measured := [name for name in OF_RUNS_ALONE if serving.config["evaluate"][name] is not None]:
+        raise OneshotError(f"evaluate.{measured[0]}: only runs are measured by it; leave it out")
     _check_met(serving, uploads, spec)
     return serving, notes
 
@@ -141,7 +145,17 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
             f"{method}: averaging needs uploads of the server's architecture, with one list of classes and one "
             "normalisation; choose a method that distils, for instance method=fedchorus"
         )
+    for model in uploads.models if "chain" in needs else ():
+        require_chain(model)
+    if (blind := _without_features(uploads)) and (keys := asking(serving.config, "features")):
+        raise OneshotError(no_features(keys[0], blind[0]))
+    if serving.distillation.bank == "stacked" and not all_alike(uploads.models):
+        raise OneshotError("distill.bank=stacked: uploads have different architectures; use distill.bank=loop or auto")
     _check_student(serving, spec)
+
+
+def _without_features(uploads: Uploads) -> list[str]:
+    return [one.name for one in uploads.classifiers if not linear_layers(one.model)]
 
 
 def _check_student(serving: Serving, spec: DataSpec) -> None:

@@ -52,12 +52,19 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
         _check_memory("proxy.samples", samples, image * samples)
 
 
+def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
+    """Whether an architecture has a linear layer, as far as it can be built on no images."""
+    return _try_model(json.dumps(plain(node)), *shape_of(data))
+
+
 @cache  # a sweep checks every job
-def _try_model(text: str, channels: int, side: int | None, classes: int) -> None:
+def _try_model(text: str, channels: int, side: int | None, classes: int) -> bool:
+    """Whether it has a linear layer; where nothing is known, it is taken to have one."""
     node = json.loads(text)
     import torch
 
     from oneshot_fl.data.dataset import DataSpec
+    from oneshot_fl.models.bank import linear_layers
 
     size = side or 32
     spec = DataSpec(channels, size, classes, mean=(0.5,) * channels, std=(0.5,) * channels)
@@ -72,13 +79,14 @@ def _try_model(text: str, channels: int, side: int | None, classes: int) -> None
         raise
     except Exception as error:  # whatever an architecture raises is its answer to these settings
         if "meta" in str(error):  # it computes with its weights, which there are not here: nothing is known
-            return
+            return True
         raise OneshotError(
             f"{node['name']}: cannot be built for {channels}x{size}x{size} images and {classes} classes "
             f"({one_line(error)}); change its settings or choose another architecture"
         ) from error
     if answer is not None and getattr(answer, "shape", None) != (2, classes):
         raise OneshotError(f"{node['name']}: is no classifier, it does not answer with one number per class")
+    return bool(linear_layers(model))
 
 
 def _is_classifier(model: Any) -> bool:

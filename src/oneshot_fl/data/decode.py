@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ UNREADABLE = (
     zlib.error,
 )
 """What Pillow raises over files that are no images, cut short or damaged."""
+NO_IMAGE = ("is not a readable image", "remove or replace it")
+"""What is wrong with those, and the remedy."""
 DEEP = ("I", "F")
 """Modes of one channel with more than 8 bits, besides those that begin with `I;16`."""
 WHITE_OF_16_BITS = 65535
@@ -83,7 +85,19 @@ class UnsuitableImageError(Exception):
         self.what, self.remedy, self.max_value = what, remedy, max_value
 
 
-def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
+class Origin(NamedTuple):
+    """Whose images they are, as errors say it."""
+
+    setting: str
+    """What chose their folder."""
+    white: str | None
+    """What says which value is white in them; None: `data.max_value`."""
+
+
+DATA_SET = Origin("data.root", None)
+
+
+def decode(path: Path, how: Decoding, origin: Origin = DATA_SET) -> NDArray[np.uint8]:
     """One file of a data set as uint8 `[C, height, width]`, turned as its EXIF orientation says.
 
     Raises:
@@ -94,7 +108,9 @@ def decode(path: Path, how: Decoding) -> NDArray[np.uint8]:
         return decoded_file(path, how)
     except UnsuitableImageError as error:
         if error.max_value is None:
-            raise OneshotError(f"data.root: {path} {error.what}: {error.remedy}") from error
+            raise OneshotError(f"{origin.setting}: {path} {error.what}: {error.remedy}") from error
+        if origin.white is not None:
+            raise OneshotError(f"{origin.setting}: {path} {error.what}; {origin.white}") from error
         raise OneshotError(f"data.max_value={error.max_value}: {path} {error.what}; {error.remedy}") from error
 
 
@@ -116,20 +132,24 @@ def decoded_file(path: Path, how: Decoding) -> NDArray[np.uint8]:
         what = f"claims more than {Image.MAX_IMAGE_PIXELS} pixels"
         raise UnsuitableImageError(what, "remove it, or make it smaller") from error
     except UNREADABLE as error:
-        raise UnsuitableImageError("is not a readable image", "remove or replace it") from error
+        raise UnsuitableImageError(*NO_IMAGE) from error
 
 
 def decoded_image(image: "Image.Image", how: Decoding) -> NDArray[np.uint8]:
     """A picture that is open already.
 
     Raises:
-        UnsuitableImageError: it is animated, or has more than 8 bits and `how.tones` does not say what they mean.
+        UnsuitableImageError: it is animated, cut short or damaged, of a kind that has no colours or greys, or has more
+            than 8 bits and `how.tones` does not say what they mean.
     """
     from PIL import Image
 
-    picture = _convert(image, how)
-    if how.size is not None and picture.size != (how.size, how.size):
-        picture = picture.resize((how.size, how.size), Image.Resampling.BILINEAR)
+    try:
+        picture = _convert(image, how)
+        if how.size is not None and picture.size != (how.size, how.size):
+            picture = picture.resize((how.size, how.size), Image.Resampling.BILINEAR)
+    except UNREADABLE as error:
+        raise UnsuitableImageError(*NO_IMAGE) from error
     return np.asarray(picture).reshape(picture.height, picture.width, how.channels).transpose(2, 0, 1)
 
 

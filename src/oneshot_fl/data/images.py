@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.code import digest
-from oneshot_fl.data.decode import Decoding, decode
+from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Store
 
@@ -32,10 +32,9 @@ class Unusable:
     remedy: str
     """What whoever has the files should do."""
 
-    @property
-    def error(self) -> OneshotError:
+    def error(self, origin: Origin) -> OneshotError:
         """Of a data set, which is read whole or not at all."""
-        return OneshotError(f"data.root: {self.path} {self.what}: {self.remedy}")
+        return OneshotError(f"{origin.setting}: {self.path} {self.what}: {self.remedy}")
 
 
 def suffixes() -> tuple[str, ...]:
@@ -45,17 +44,17 @@ def suffixes() -> tuple[str, ...]:
     return (*IMG_EXTENSIONS, ".gif")
 
 
-def subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path, origin: Origin = DATA_SET) -> list[str]:
     """The sorted names of the folders in `folder` that are not hidden; none where it does not exist."""
     if not folder.is_dir():
         return []
     try:
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_hidden(entry.name))
     except OSError as error:
-        raise _unreadable(error).error from error
+        raise _unreadable(error).error(origin) from error
 
 
-def images_in(folder: Path) -> list[Path]:
+def images_in(folder: Path, origin: Origin = DATA_SET) -> list[Path]:
     """The image files in a folder and below it, sorted folder by folder as torchvision's `ImageFolder` finds them.
 
     What is hidden is left out (`.ipynb_checkpoints`, `._name.png`); a folder that does not exist has none.
@@ -67,7 +66,7 @@ def images_in(folder: Path) -> list[Path]:
     found = list[Path]()
     for each in images_and_unusable_in(folder):
         if isinstance(each, Unusable):
-            raise each.error
+            raise each.error(origin)
         found.append(each)
     return found
 
@@ -113,33 +112,38 @@ def _unreadable(error: OSError) -> Unusable:
     return Unusable(Path(str(error.filename)), f"cannot be read ({error.strerror})", "change its permissions")
 
 
-def tree(folder: Path) -> Tree:
+def tree(folder: Path, origin: Origin = DATA_SET) -> Tree:
     """The images of every class folder, by the class."""
-    return {name: images_in(folder / name) for name in subfolders(folder)}
+    return {name: images_in(folder / name, origin) for name in subfolders(folder, origin)}
 
 
-def labelled(folder: Path, found: Tree, classes: list[str], *, complete: bool = True) -> Files:
+def labelled(
+    folder: Path, found: Tree, classes: list[str], *, complete: bool = True, origin: Origin = DATA_SET
+) -> Files:
     """The images found in `folder` with their labels, which follow the order of `classes`.
 
     Raises:
         OneshotError: there is none, a folder with images is not among the classes, or a class has a folder without
             images or, where all of them must be there (`complete`), no images.
     """
+    key = origin.setting
     if unknown := [name for name, paths in found.items() if paths and name not in classes]:
-        raise OneshotError(f"data.root: {folder} has classes that the training set has not: {', '.join(unknown)}")
+        raise OneshotError(f"{key}: {folder} has classes that the training set has not: {', '.join(unknown)}")
     files = [(path, label) for label, name in enumerate(classes) for path in found.get(name, [])]
     endings = ", ".join(suffixes())
     if not files:
-        raise OneshotError(f"data.root: no image file in {folder}/<class>/ ({endings})")
+        raise OneshotError(f"{key}: no image file in {folder}/<class>/ ({endings})")
     if empty := [name for name in classes if not found.get(name) and (complete or name in found)]:
         raise OneshotError(
-            f"data.root: {folder} has no image file of {', '.join(empty)} ({endings}): add some, or remove the class "
+            f"{key}: {folder} has no image file of {', '.join(empty)} ({endings}): add some, or remove the class "
             "everywhere"
         )
     return files
 
 
-def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dict[str, tuple[Tensor, Tensor]]:
+def read_images(
+    files: Mapping[str, Files], *, cache: str, how: Decoding, origin: Origin = DATA_SET
+) -> dict[str, tuple[Tensor, Tensor]]:
     """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`.
 
     With `how.size=None` all images must already be square and of one size; with a number they are resized to it. They
@@ -149,16 +153,16 @@ def read_images(files: Mapping[str, Files], *, cache: str, how: Decoding) -> dic
         OneshotError: a file is no image, or sizes differ.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
-    contents = {part: _sha256(found) for part, found in paths.items()}
+    contents = {part: _sha256(found, origin) for part, found in paths.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
-    artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how))
+    artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()
     }
 
 
-def _sha256(paths: Iterable[Path]) -> str:
+def _sha256(paths: Iterable[Path], origin: Origin) -> str:
     """Over the contents of files, in their order."""
     digest = hashlib.sha256()
     for path in paths:
@@ -166,18 +170,18 @@ def _sha256(paths: Iterable[Path]) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as error:
-            raise _unreadable(error).error from error
+            raise _unreadable(error).error(origin) from error
     return digest.hexdigest()
 
 
-def _decode_all(paths: Mapping[str, list[Path]], how: Decoding) -> Artifact:
+def _decode_all(paths: Mapping[str, list[Path]], how: Decoding, origin: Origin) -> Artifact:
     first = next(path for part in paths.values() for path in part)
-    side = decode(first, how).shape[1]
+    side = decode(first, how, origin).shape[1]
     tensors = {}
     for part, found in paths.items():
         images = np.empty((len(found), how.channels, side, side), dtype=np.uint8)  # filled in place: may be gigabytes
         for number, path in enumerate(found):
-            image = decode(path, how)
+            image = decode(path, how, origin)
             _check_size(path, image, side)
             images[number] = image
         tensors[f"{part}_images"] = torch.from_numpy(images)

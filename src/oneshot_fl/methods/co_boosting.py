@@ -46,7 +46,7 @@ class HardCrossEntropy:
 
     weight: NotNegative
     power: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""

@@ -65,7 +65,7 @@ class Transfer:
 
     weight: NotNegative
     temperature: Positive
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the images on which the teacher is right and the student wrong; 0 where there is none."""

@@ -68,7 +68,7 @@ class Competition:
 
     weight: NotNegative
     temperature: Positive
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch; KL from the mixture to each, as in the code (the paper's JS is the other way round)."""

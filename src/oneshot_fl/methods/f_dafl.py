@@ -35,7 +35,7 @@ class PseudoLabel:
     """CE(P, argmax P)."""
 
     weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
@@ -59,7 +59,7 @@ class InformationEntropy:
     """sum_c p_c log10 p_c of the batch's mean probabilities p: negative entropy, least when classes are balanced."""
 
     weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """One number per batch."""

@@ -113,7 +113,7 @@ class HardLabel:
     """CE(F_g(x), H[P]): the student should agree with the ensemble's most likely class (Eq. 18); `weight` is beta."""
 
     weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""

@@ -52,7 +52,7 @@ class TeacherDistillation:
 
     weight: NotNegative
     per_class: bool
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""

@@ -66,7 +66,7 @@ class Disagreement:
 
     weight: NotNegative
     temperature: Positive
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Sum over the images on which they differ, divided by the whole batch."""

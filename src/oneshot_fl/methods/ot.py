@@ -72,12 +72,15 @@ def require_chain(model: nn.Module) -> None:
     if not isinstance(model, nn.Sequential):
         raise OneshotError(
             f"method=ot: {type(model).__name__} is no plain chain of layers (residual or branching); "
-            "choose a chain (model=cnn2, cnn3, lenet5) or another method"
+            "choose a chain (in a run model=cnn2, cnn3, lenet5) or another method"
         )
     for layer in model:
         grouped = isinstance(layer, nn.Conv2d) and layer.groups > 1
         if grouped or not isinstance(layer, (nn.Conv2d, nn.Linear, _BatchNorm, *TRANSPARENT)):
-            raise OneshotError(f"method=ot: the layer {layer} cannot be aligned; choose model=cnn2, cnn3 or lenet5")
+            raise OneshotError(
+                f"method=ot: the layer {' '.join(str(layer).split())} cannot be aligned; choose a chain without it (in "
+                "a run model=cnn2, cnn3, lenet5) or another method"
+            )
 
 
 def aligned_state(model: nn.Module, anchor: nn.Module) -> dict[str, Tensor]:

@@ -147,6 +147,11 @@ def norm_layers(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None]
 
 
+def linear_layers(model: nn.Module) -> list[nn.Linear]:
+    """The linear layers in their order; what enters the last one are the model's features."""
+    return [module for module in model.modules() if isinstance(module, nn.Linear)]
+
+
 class _Probe(NamedTuple):
     """What was seen inside a model during one call."""
 
@@ -170,8 +175,7 @@ def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
     if "statistics" in needs:
         hooks += [(layer, keep_moments(position)) for position, layer in enumerate(norm_layers(model))]
     if "features" in needs:
-        head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
-        hooks.append((head, lambda _module, args: probe.features.append(args[0])))
+        hooks.append((linear_layers(model)[-1], lambda _module, args: probe.features.append(args[0])))
     handles = [layer.register_forward_pre_hook(hook) for layer, hook in hooks]
     try:
         yield probe

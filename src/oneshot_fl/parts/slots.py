@@ -80,7 +80,7 @@ class Term(Protocol):
 
     weight: float
     needs: ClassVar[frozenset[str]]
-    """Of the view: `statistics`, `features`, `start`."""
+    """Of the view: `teacher`, `statistics`, `features`, `start`."""
 
     def __call__(self, view: View) -> Tensor:
         """A scalar, before weighting."""

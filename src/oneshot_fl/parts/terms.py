@@ -23,7 +23,7 @@ class CrossEntropy:
     """CE(P, y): the ensemble should see the label that the image was made for (FedHydra Eq. 13; DENSE)."""
 
     weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
@@ -65,7 +65,7 @@ class Adversarial:
     weight: NotNegative
     temperature: Positive
     only_disagreement: bool
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
@@ -81,7 +81,7 @@ class Distillation:
 
     weight: NotNegative
     temperature: Positive
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""

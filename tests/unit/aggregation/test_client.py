@@ -40,3 +40,8 @@ def test_mistakes_are_one_line(overrides, classes, number, line, images, tmp_pat
             counts=False,
         )
     assert not out.exists()
+
+
+def test_what_no_server_would_take_for_an_upload_is_not_trained(images, tmp_path):
+    with pytest.raises(OneshotError, match=r"client\.st: must end in \.safetensors"):
+        train_client(images, OWN, out=tmp_path / "client.st", number=0, class_names=[], counts=False)

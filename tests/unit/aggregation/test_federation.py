@@ -10,10 +10,11 @@ from oneshot_fl.config.serving import gate_of
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.models.aligned import AlignedClassifier
+from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.parts.uploads import Uploads
-from tests.parts import recipe_of
+from tests.parts import SMALL, recipe_of
 
 
 def _of(folder, **options):
@@ -105,6 +106,15 @@ def test_what_cannot_be_used_is_quarantined_with_a_line(write, folder):
         "large.safetensors": "takes 1x16x16 images, and most of the others 1x8x8",
         "two.safetensors": "is the same file as again.safetensors",
     }
+
+
+def test_an_upload_that_names_what_only_a_run_can_complete_leaves_the_others_alone(write, folder):
+    write("one")
+    told = ModelDescription("classifier", ({"name": "torchvision"},), SMALL, tuple("abc"))
+    write_model(folder / "open.safetensors", cnn2(SMALL, norm=True).state_dict(), told)
+    federation = _of(folder)
+    assert [one.name for one in federation.members] == ["one.safetensors"]
+    assert "says too little by its name alone" in _reasons(federation)["open.safetensors"]
 
 
 def test_decoders_draw_the_federations_classes(write, folder):

@@ -16,6 +16,7 @@ from oneshot_fl.aggregation.pack import pack, state_of
 from oneshot_fl.config.described import build, load
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.model_file import read_model
 from tests.parts import SMALL
@@ -75,6 +76,22 @@ def test_what_does_not_fit_is_one_line(changes, target, says, tmp_path):
     with pytest.raises(OneshotError, match=says):
         pack(tmp_path / "model.pt", {**TOLD, **changes}, target=target, arguments={}, out=tmp_path / "a.safetensors")
     assert not (tmp_path / "a.safetensors").exists()
+
+
+def test_a_name_with_arguments_is_refused_with_the_builder_that_takes_them(tmp_path):
+    torch.save(cnn2(SMALL, norm=False).state_dict(), tmp_path / "model.pt")
+    out, arguments = tmp_path / "a.safetensors", {"norm": False}
+    with pytest.raises(OneshotError, match=r"--arg norm: .*--model oneshot_fl\.models\.classifiers\.cnn2"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments=arguments, out=out)
+    pack(tmp_path / "model.pt", TOLD, target="oneshot_fl.models.classifiers.cnn2", arguments=arguments, out=out)
+    assert not has_batch_norm(load(read_model(out)))
+
+
+def test_what_no_server_would_take_for_an_upload_is_not_written(tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"a\.st: must end in \.safetensors"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "a.st")
+    assert not (tmp_path / "a.st").exists()
 
 
 @pytest.mark.parametrize("content", [b"nothing", [1, 2], {"a": 3}, {}])

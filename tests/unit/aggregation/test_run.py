@@ -1,6 +1,7 @@
 """One aggregation from the command line to its report: exit codes, quarantine, resuming, another method."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -160,6 +161,25 @@ def test_test_images_are_read_as_those_of_the_clients(write, folder, call, tmp_p
     code, printed = call(str(folder), "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
     assert (code, "test accuracy" in printed) == (0, True), printed
     assert read_model(tmp_path / "out" / "server.safetensors").description.tones == Tones(max_value=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (None, None, "no image file in "),
+        ("d/0.png", np.zeros((8, 8), np.uint8), "has classes that the training set has not: d"),
+        ("a/0.png", b"nothing", "0.png is not a readable image"),
+        ("a/0.png", np.full((8, 8), 4095, np.uint16), "uploads tell which value is white"),
+    ],
+)
+def test_what_is_wrong_with_test_images_is_said_of_the_option(name, content, says, uploads, call, tmp_path):
+    if name is not None:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content) if isinstance(content, bytes) else Image.fromarray(content).save(path)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
+    assert (code, f"test={tmp_path}/images: " in printed, says in printed) == (2, True, True), printed
+    assert not re.search(r"data\.(root|max_value)", printed)
 
 
 def test_the_public_face_does_the_same(uploads, tmp_path):

@@ -1,12 +1,14 @@
 """Mistakes end before training with one line that names the key and what would be right."""
 
+import re
+
 import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
-from oneshot_fl.config.compose import architecture
+from oneshot_fl.config.compose import architecture, reading_also
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -113,6 +115,15 @@ def _complaint(*overrides: str) -> str:
         ("method=ot server_model=lenet5", ["method=ot", "one architecture"]),
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
+        ("method=dense method.ensemble=null", ["method.ensemble=null", "method.objective.ce asks", "ensemble=uniform"]),
+        (
+            "method=fedchorus model=torchvision model.architecture=squeezenet1_1",
+            ["method.ensemble", "squeezenet1_1 has none", "method/ensemble=entropy"],
+        ),
+        (
+            "method=f_dafl model=torchvision model.architecture=squeezenet1_0",
+            ["method.objective.activation", "squeezenet1_0 has none", "leave it out (~method.objective.activation)"],
+        ),
     ],
 )
 def test_one_plain_line(override, parts):
@@ -137,10 +148,42 @@ def test_one_plain_line(override, parts):
         ["data=pacs", "data.root=x", "data.held_out=photo", "data.domains=[photo,sketch]"],
         ["method/ensemble=uniform"],
         ["method.objective.adv.weight=0"],
+        ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
+        ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
 )
 def test_sound_settings_pass(overrides):
     check(compose_config(*overrides))
+
+
+@pytest.mark.parametrize("key", ["server_model", "model.names", "evaluate.fidelity.model", "evaluate.privacy.model"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nameless", r"model\.name=None"), ("mixed", "several architectures"), ("none_such", "choose from")],
+)
+def test_an_architecture_that_is_only_named_is_checked_under_its_own_key(key, name, says, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "nameless.yaml").write_text("_target_: oneshot_fl.models.classifiers.lenet5\n")
+    (group, given) = {
+        "server_model": ("method=dense", name),
+        "model.names": ("model=mixed", f"[cnn2,{name}]"),
+        "evaluate.fidelity.model": ("evaluate=fidelity", name),
+        "evaluate.privacy.model": ("evaluate=privacy", name),
+    }[key]
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=rf"^{re.escape(key)}={name}: .*{says}"):
+        check(compose_config(group, f"{key}={given}"))
+
+
+def test_two_architectures_of_one_name_are_told_apart_before_all_clients_train_the_last(tmp_path):
+    (tmp_path / "model").mkdir()
+    copy, mixed = tmp_path / "model" / "copy.yaml", ("model=mixed", "model.names=[cnn2,copy]", "method=dense")
+    copy.write_text("name: cnn2\n_target_: oneshot_fl.models.classifiers.cnn2\nnorm: false\n")
+    line = r"^model\.names: cnn2 and copy are both called cnn2 and differ; give each file a `name:` of its own$"
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=line):
+        check(compose_config(*mixed))
+    copy.write_text(copy.read_text().replace("name: cnn2", "name: copy"))
+    with reading_also(tmp_path):
+        check(compose_config(*mixed))
 
 
 def test_models_of_clients_and_server():

@@ -2,6 +2,7 @@
 
 import sys
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,10 +126,30 @@ def test_a_file_hands_no_option_of_its_own_to_torchvision(option):
         described.build(_told(told))
 
 
+def test_a_builder_of_ours_that_is_allowed_by_name_takes_every_option(tmp_path):
+    target = "oneshot_fl.models.zoo.from_torchvision"
+    told = _told({"_target_": target, "architecture": "mobilenet_v2", "dropout": 0.1})
+    model = described.build(told, allowed=[target])
+    write_model(tmp_path / "a.safetensors", model.state_dict(), told)
+    assert described.load(read_model(tmp_path / "a.safetensors"), allowed=[target])(torch.zeros(2, 1, 8, 8)).shape == (
+        2,
+        3,
+    )
+    with pytest.raises(OneshotError, match=rf"dropout: .* --allow {target}"):
+        described.load(read_model(tmp_path / "a.safetensors"))
+
+
 def test_an_unknown_name_and_an_unknown_architecture_are_refused():
     for told in ({"name": "no_such"}, {"name": "mixed"}, {"_target_": "oneshot_fl.models.classifiers.no_such"}):
         with pytest.raises(OneshotError, match="the model: "):
             described.build(_told(told))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "decoder"])
+@pytest.mark.parametrize("name", sorted({*choices("model"), *choices("cvae")}))
+def test_whatever_choice_of_conf_a_file_names_it_is_known_or_refused(name, kind):
+    with suppress(OneshotError):
+        assert described.architectures(_told({"name": name}, kind=kind))
 
 
 def test_nothing_is_allocated_where_the_tensors_are_not_those_of_the_file(tmp_path):

@@ -2,7 +2,10 @@
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import MissingConfigException
 
+from oneshot_fl.config.compose import composed, config_dir, reading_also
 from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
 
 NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
@@ -34,6 +37,33 @@ def test_a_file_that_is_no_text_is_found(tmp_path):
         file.read_text(encoding="utf-8")
     assert explain(caught.value, [f"--config-dir={tmp_path}"]) == f"{file}: is no text in UTF-8"
     assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
+
+
+@pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"a: ${\n"])
+def test_a_broken_file_that_nobody_chose_is_no_obstacle(content, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "broken.yaml").write_bytes(content)
+    (tmp_path / "model" / "sound.yaml").write_text("of_my_own: 1\n")
+    with reading_also(tmp_path):
+        assert "model.of_my_own" in all_keys()
+
+
+def test_a_file_that_lacks_is_named_with_the_one_that_asks_for_it(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("defaults:\n  - no_such\n  - _self_\nname: mine\n")
+    with reading_also(tmp_path), pytest.raises(MissingConfigException) as caught:
+        composed("method=mine")
+    line = explain(caught.value, ["method=mine"])
+    assert line.startswith("method/mine.yaml: its defaults name method/no_such, and there is no method/no_such.yaml")
+    assert "\n" not in line
+
+
+def test_another_main_file_that_there_is_not_is_named():
+    with initialize_config_dir(str(config_dir()), version_base="1.3"), pytest.raises(MissingConfigException) as caught:
+        compose("no_such")
+    line = explain(caught.value, ["--config-name", "no_such"])
+    assert line.startswith("--config-name=no_such: there is no no_such.yaml")
+    assert "\n" not in line
 
 
 def test_a_folder_that_cannot_be_made_is_named():

@@ -107,6 +107,17 @@ def test_a_record_names_choices_architectures_and_code_and_is_json():
     assert json.loads(json.dumps(found)) == found
 
 
+def test_clients_are_told_apart_also_where_the_server_has_another_architecture_of_their_name():
+    plain_clients, same = (
+        _record("method=dense", f"model.norm={norm}", "server_model=cnn2")["settings"] for norm in ("false", "true")
+    )
+    assert {name: model["norm"] for name, model in plain_clients["models"].items()} == {
+        "cnn2": False,
+        "server:cnn2": True,
+    }
+    assert same == _record("method=dense")["settings"]  # as records always were
+
+
 def test_what_was_changed_of_a_method_is_told():
     assert _record("method=dense")["changed"] == {}
     changed = _record("method=dense", "method.objective.bn.weight=0.5", "method/ensemble=stratified")["changed"]

@@ -13,7 +13,8 @@ from tests.parts import SMALL, uploads_of
 
 
 def _architecture(name: str) -> Architecture:
-    return Architecture(recipe(plain(architecture(name))))
+    told = {"_target_": "oneshot_fl.models.zoo.from_torchvision", "name": name, "architecture": name}
+    return Architecture(recipe(told if name.startswith("squeezenet") else plain(architecture(name))))
 
 
 def _serving(*overrides: str, names=("cnn2", "cnn2"), counts: bool = False):
@@ -70,11 +71,33 @@ def test_what_happened_before_the_uploads_has_no_place_here(override):
         (["recite.labels=counts"], "not every upload tells"),
         (["method=nope"], "there is no such choice"),
         (["distill.rounds=-1"], "distill.rounds"),
+        (["evaluate=fidelity"], r"^evaluate\.fidelity: only runs"),
+        (["evaluate=privacy"], r"^evaluate\.privacy: only runs"),
+        (["evaluate.validation=synthetic", "distill.held_out=0.1"], r"^evaluate\.validation: only runs"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_begins(overrides, says):
     with pytest.raises(OneshotError, match=says):
         _serving(*overrides)
+
+
+def test_what_is_aligned_layer_by_layer_is_what_was_uploaded():
+    assert _serving("method=ot", names=("lenet5", "lenet5"))[0].method.name == "ot"
+    with pytest.raises(OneshotError, match="method=ot: ResNet is no plain chain"):
+        _serving("method=ot", names=("resnet18", "resnet18"))
+
+
+def test_who_looks_at_features_needs_uploads_that_have_some():
+    without = ("cnn2", "squeezenet1_1")
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: .*, and client 1 has none; .*method/ensemble=entropy$"):
+        _serving(names=without)
+    assert _serving("method/ensemble=entropy", names=without)[0].method.name == "fedchorus"
+
+
+def test_only_uploads_of_one_architecture_are_stacked():
+    assert _serving("distill.bank=stacked")[0].distillation.bank == "stacked"
+    with pytest.raises(OneshotError, match=r"distill\.bank=stacked: uploads have different architectures"):
+        _serving("distill.bank=stacked", names=("cnn2", "lenet5"))
 
 
 def test_averaging_needs_one_architecture():

@@ -18,6 +18,7 @@ from oneshot_fl.parts.attacks import (
     plants_a_trigger,
     poisons,
 )
+from tests.composing import run_config
 from tests.parts import SMALL, recipe_of, uploads_of
 
 
@@ -90,6 +91,12 @@ def test_a_backdoor_marks_as_many_images_as_its_share_says(share):
     _, y = backdoor(torch.zeros(1000, 1, 8, 8, dtype=torch.uint8), torch.ones(1000, dtype=torch.long), 3)
     assert int((y == 2).sum()) == round(1000 * share)
     assert int((y[:500] == 2).sum()) == round(500 * share)
+
+
+def test_a_backdoor_for_a_label_that_there_is_not_is_refused_before_anybody_trains(tiny, tmp_path):
+    with pytest.raises(OneshotError, match=r"^attack\.target=10: the data have 10 classes; choose one of 0 to 9$"):
+        run_config(tiny("method=fedavg", "attack=backdoor", "attack.target=10"), tmp_path / "run")
+    assert not list(tmp_path.glob("store/client*"))
 
 
 class Striped(LabelFlip):

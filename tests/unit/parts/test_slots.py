@@ -50,7 +50,7 @@ def test_a_term_without_weight_is_neither_computed_nor_asks_for_anything():
             raise AssertionError("computed")
 
     objective = Objective({"off": Explodes(), "ce": CrossEntropy(1.0)})
-    assert objective.needs == frozenset()
+    assert objective.needs == CrossEntropy.needs
     assert set(objective(_View())[1]) == {"ce"}
 
 

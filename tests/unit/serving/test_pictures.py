@@ -83,6 +83,14 @@ def test_what_is_no_image_is_one_line(given, says):
         list(pictures(given, HOW))
 
 
+def test_an_open_picture_that_cannot_be_decoded_is_told(tmp_path):
+    path = _file(tmp_path / "0.png", np.random.default_rng(0).integers(256, size=(32, 32), dtype=np.uint8))
+    path.write_bytes(path.read_bytes()[:200])
+    with Image.open(path) as cut_short:
+        found = list(pictures([cut_short, Image.new("LAB", (4, 4))], HOW))
+    assert [one.problem for one in found] == [f"image {number} is not a readable image" for number in (0, 1)]
+
+
 def test_an_empty_folder_is_one_line(tmp_path):
     with pytest.raises(OneshotError, match="holds no image file"):
         list(pictures(tmp_path, HOW))

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from oneshot_fl.config.compose import choices
+from oneshot_fl.config.record import SERVER
 from oneshot_fl.reporting.tables.differences import aligned, at, below, flat, needs, same
 from oneshot_fl.reporting.tables.papers.expected import Expected, architecture_settings, expected
 from oneshot_fl.reporting.tables.papers.paper import grants
@@ -215,7 +216,7 @@ def _architectures(run: Run) -> list[Difference]:
     return [
         Difference(f"models.{name}.{key}", value, usual[key])
         for name, settings in run.setting("models", {}).items()
-        for usual in [architecture_settings(name)]
+        for usual in [architecture_settings(name.removeprefix(SERVER))]
         for key, value in flat(settings).items()
         if key in usual and not same(value, usual[key])
     ]

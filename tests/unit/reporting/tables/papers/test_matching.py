@@ -311,6 +311,8 @@ def test_a_key_that_follows_another_is_told_once(make_run):
 def test_another_architecture_of_the_same_name_is_told(make_run):
     run = make_run(settings={"models": {"cnn2": {"norm": False}}})
     assert deviations(_cell(**MNIST), run) == ("models.cnn2.norm=False instead of True",)
+    run = make_run(settings={"models": {"cnn2": {"norm": True}, "server:cnn2": {"norm": False}}})
+    assert deviations(_cell(**MNIST), run) == ("models.server:cnn2.norm=False instead of True",)
 
 
 def test_a_record_of_an_earlier_version_is_compared_in_what_it_holds(make_run):
