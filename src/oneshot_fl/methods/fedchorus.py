@@ -11,6 +11,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
 | Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `Roughness` | `recite.objective.tv` |
 | Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
+| Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
 | Eq. 8: made comparable: by mean and deviation of e_k over the pool | `EvidenceWeighted.refit` | - |

@@ -168,21 +168,25 @@ class ProceduralSource(nn.Module):
         server: with the data spec.
         draw: what they are.
         samples: how many.
+        colour_only: make none where images are grey.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
     optimizer: OptimizerFactory | None = None
     reset = False
 
-    def __init__(self, server: Server, *, draw: Draw, samples: Images) -> None:
+    def __init__(self, server: Server, *, draw: Draw, samples: Images, colour_only: bool = False) -> None:
         super().__init__()
-        self.spec, self.draw, self.samples = server.spec, draw, samples
+        self.spec, self.draw = server.spec, draw
+        self.samples = 0 if colour_only and server.spec.channels == 1 else samples
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
 
     def make(self, turn: Turn) -> Made:
         """New images, by themselves or of what the sources before this one made in the same round."""
+        if not self.samples:
+            return Made(torch.empty(0, self.spec.channels, self.spec.size, self.spec.size), None)
         if self.draw in OF_OTHERS:
             return Made(OF_OTHERS[self.draw](self.samples, torch.cat(turn.made), turn.rng), None)
         return Made(self.spec.normalise(DRAWINGS[self.draw](self.samples, self.spec, turn.rng)), None)

@@ -144,10 +144,13 @@ class DistillModule(LightningModule):
             self.start.models[0].load_state_dict(self.student.state_dict())
 
     def _generate_all(self) -> list[Made]:
-        """What every source makes, each with the images of those before it at hand."""
+        """What every source makes, each with the images of those before it at hand; some may make none."""
         made: list[Made] = []
         for name in self.sources:
-            made.append(self._generate(name, tuple(each.x for each in made)))
+            new = self._generate(name, tuple(each.x for each in made))
+            made += [new] if len(new.x) else []
+        if not made:
+            raise OneshotError("method.source: no source makes images of these channels; choose one that does")
         return made
 
     def _generate(self, name: str, before: tuple[Tensor, ...]) -> Made:

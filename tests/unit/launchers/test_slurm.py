@@ -93,21 +93,18 @@ def test_a_job_whose_time_is_up_goes_back_into_the_queue_and_is_done_later(tmp_p
 
 
 @pytest.fixture
-def as_before(monkeypatch):
-    """The handler of SIGTERM and the working folder are put back."""
+def in_place(monkeypatch):
+    """The working folder is put back."""
     monkeypatch.chdir(Path.cwd())
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
 
 
-def test_slurms_own_stop_does_not_break_into_what_goes_back(as_before, tmp_path):
+def test_slurms_own_stop_does_not_break_into_what_goes_back(in_place, tmp_path):
     (task,) = _tasks(tmp_path, 1)
     assert Requeued().checkpoint(task).args == (task,)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_stopped_job_leaves_no_result_that_would_end_it(as_before, tmp_path):
+def test_a_stopped_job_leaves_no_result_that_would_end_it(in_place, tmp_path):
     def stopped():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)

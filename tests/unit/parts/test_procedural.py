@@ -64,6 +64,17 @@ def test_variations_are_moved_by_an_eighth_at_most_and_half_of_them_mirrored():
     assert set(both.tolist()) == {3}  # channels move together
 
 
+def test_a_source_for_colour_makes_nothing_of_grey_and_draws_nothing():
+    rng = torch_generator(0)
+    before = rng.get_state()
+    for draw in ("textures", "variations"):
+        made = ProceduralSource(server_of(), draw=draw, samples=5, colour_only=True).make(
+            Turn(None, None, None, rng, ())
+        )
+        assert made.x.shape == (0, 1, 8, 8)
+    assert torch.equal(rng.get_state(), before)  # grey results are what they are without the source
+
+
 def test_a_source_draws_unlabelled_images_as_models_see_them():
     before = (torch.full((2, 1, 8, 8), 7.0), torch.full((1, 1, 8, 8), 7.0))
     turn = Turn(None, None, None, torch_generator(0), before)
