@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
 from oneshot_fl.config.checks import asking, check, no_features, source_needs
-from oneshot_fl.config.compose import composed, plain, recipe
+from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
 from oneshot_fl.config.rules import check_call, check_group
@@ -104,11 +104,17 @@ def _images(spec: DataSpec) -> list[str]:
 def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
     clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
-    cfg = _configuration(chosen, *clients)
+    cfg = _configuration(chosen, *clients, *_models_of_clients(chosen))
     if "decoders" in source_needs(cfg) and not uploads.decoders:
         raise OneshotError(f"method={cfg.method.name}: draws its images from decoders, and nobody uploaded one")
     check(cfg)
     return bind_serving(cfg)
+
+
+def _models_of_clients(chosen: Sequence[str]) -> list[str]:
+    """As the server's, where that is named: what was uploaded is known elsewhere, and the default is nobody's."""
+    named = [each.partition("=")[2] for each in chosen if each.startswith("server_model=")]
+    return [f"model={name}" for name in named[-1:] if name in choices("model")]
 
 
 def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:

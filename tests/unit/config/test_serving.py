@@ -100,6 +100,13 @@ def test_only_uploads_of_one_architecture_are_stacked():
         _serving("distill.bank=stacked", names=("cnn2", "lenet5"))
 
 
+def test_a_server_named_as_the_uploads_are_averages_them():
+    serving, _ = _serving("method=fedavg", "server_model=lenet5", names=("lenet5", "lenet5"))
+    assert serving.student.architectures[0].name == "lenet5"
+    with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
+        _serving("method=fedavg", "server_model=lenet5")
+
+
 def test_averaging_needs_one_architecture():
     assert _serving("method=fedavg")[0].method.name == "fedavg"
     with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
