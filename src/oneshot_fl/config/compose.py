@@ -9,11 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.recipe import Recipe
+
+UNREADABLE = (yaml.YAMLError, UnicodeError, OSError)
+"""What is wrong with a file rather than with a key."""
 
 
 def config_dir() -> Path:
@@ -80,14 +84,17 @@ def choice(group: str, name: str) -> DictConfig:
     """The settings of one choice of a group by its name, also of a user's own config folder.
 
     Raises:
-        OneshotError: there is no such file.
+        OneshotError: there is no such file, or it cannot be read.
     """
     known = choices(group)
     if name not in known:
         raise OneshotError(
             f"{group}: there is no choice {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
-    return DictConfig(OmegaConf.load(known[name]))
+    try:
+        return DictConfig(OmegaConf.load(known[name]))
+    except (*UNREADABLE, OmegaConfBaseException) as error:
+        raise OneshotError(f"{known[name]}: cannot be read as settings of {group} ({one_line(error)})") from error
 
 
 def choices(group: str) -> dict[str, Path]:

@@ -6,18 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import choices, config_dir, did_you_mean, search_path
+from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean, search_path
 from oneshot_fl.config.rules import has_no_value
 
 OF_OTHERS = ("experiment", "protocol", "local")
 """Groups without keys of their own: their choices set those of other groups."""
-FILES = (yaml.YAMLError, UnicodeError, OSError)
-"""What is wrong with a file rather than with a key."""
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
@@ -31,8 +28,8 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         return has_no_value(match[1])
-    if "group override must be a string or a list" in text or isinstance(error, FILES):
-        return _of_a_file(error, arguments) if isinstance(error, FILES) else _no_name_of_a_choice(arguments)
+    if "group override must be a string or a list" in text or isinstance(error, UNREADABLE):
+        return _of_a_file(error, arguments) if isinstance(error, UNREADABLE) else _no_name_of_a_choice(arguments)
     kind = "" if isinstance(error, HydraException | OmegaConfBaseException) else f"{type(error).__name__}: "
     return re.sub(r" See https?://\S+.*", "", f"{kind}{text}") or "the configuration cannot be composed"
 
@@ -112,7 +109,7 @@ def _content(path: Path) -> Any:
     """Nothing of a file that cannot be read: where it is chosen, that is said when the configuration is composed."""
     try:
         return OmegaConf.to_container(OmegaConf.load(path))
-    except (*FILES, OmegaConfBaseException):
+    except (*UNREADABLE, OmegaConfBaseException):
         return None
 
 

@@ -5,8 +5,9 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import MissingConfigException
 
-from oneshot_fl.config.compose import composed, config_dir, reading_also
+from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
 from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
+from oneshot_fl.errors import OneshotError
 
 NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
 
@@ -46,6 +47,18 @@ def test_a_broken_file_that_nobody_chose_is_no_obstacle(content, tmp_path):
     (tmp_path / "model" / "sound.yaml").write_text("of_my_own: 1\n")
     with reading_also(tmp_path):
         assert "model.of_my_own" in all_keys()
+
+
+@pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"- 1\n"])
+def test_a_broken_file_that_is_chosen_by_its_name_alone_is_named(content, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "broken.yaml").write_bytes(content)
+    with (
+        reading_also(tmp_path),
+        pytest.raises(OneshotError, match=r"model/broken\.yaml: cannot be read as settings") as told,
+    ):
+        architecture("broken")
+    assert "\n" not in str(told.value)
 
 
 def test_a_file_that_lacks_is_named_with_the_one_that_asks_for_it(tmp_path):
