@@ -108,10 +108,18 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
-    for parent, below, names in os.walk(folder):
+    unreadable: list[OSError] = []
+    for parent, below, names in os.walk(folder, onerror=unreadable.append):
         below[:] = sorted(name for name in below if not name.startswith("."))
         for path in (Path(parent, name) for name in names if _counts(name)):
             yield str(path.relative_to(folder)), partial(_of_folder, path, largest)
+    for error in unreadable:
+        yield os.path.relpath(error.filename, folder), partial(_unreadable, error)
+
+
+def _unreadable(error: OSError, name: str) -> ModelFile:
+    """A folder that may hold uploads."""
+    raise OneshotError(f"{name}: cannot be read ({reason(error)})") from error
 
 
 def _of_folder(path: Path, largest: int, name: str) -> ModelFile:

@@ -1,5 +1,6 @@
 """A folder or zip of uploads: nothing but model files is opened, nothing is unpacked, and a bomb does not go off."""
 
+import errno
 import os
 import zipfile
 
@@ -55,6 +56,20 @@ def test_pickles_are_never_read_whatever_they_are_called(folder):
     assert "nothing else is read" in reasons["b.pkl"]
     assert "no safetensors file" in reasons["c.safetensors"]
     assert not (folder / "harmed").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_no_upload_less_but_one_that_is_told_of(write, folder, monkeypatch):
+    write("one")
+    (folder / "north").mkdir()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("north"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    assert _reasons(folder) == {"north": "north: cannot be read (Permission denied)", "one.safetensors": ""}
 
 
 def test_a_link_out_of_the_folder_is_not_followed(write, folder, tmp_path):
