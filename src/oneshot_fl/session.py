@@ -22,10 +22,7 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
     """The context of a run of this plan in `folder`, while the block runs.
 
     Args:
-        plan: see there.
-        folder: for all that it leaves.
-        console: for its progress.
-        of: see `about`.
+        of: key of what it works on, where that is not in the plan.
 
     Raises:
         OneshotError: the store cannot be written, or a logger cannot be opened.

@@ -20,8 +20,6 @@ def about(plan: Serving, folder: Path, *, of: str) -> About:
     Its id follows from the study, the settings, the code, the device and `of`: the same run begun again has the same.
 
     Args:
-        plan: see there.
-        folder: where it is.
         of: key of what it works on, where that is not in the plan, as an aggregation's uploads.
     """
     record, config = plan.record, plan.config
