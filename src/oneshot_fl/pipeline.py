@@ -18,7 +18,7 @@ from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
-from oneshot_fl.parts.attacks import check_trigger, plants_a_trigger
+from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
 from oneshot_fl.parts.slots import Hearing, UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
@@ -58,8 +58,8 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
             if measure is not None:
                 measure.check(given.data)
-        if experiment.attack is not None:
-            check_trigger(experiment.attack, given.data.spec.classes)
+        if trigger := _trigger(experiment, given.data):
+            check_trigger(trigger, given.data.spec.classes)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()
@@ -324,10 +324,14 @@ def _privacy(experiment: Experiment, given: RunData, result: RunResult, context:
 
 def _backdoor(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> float | None:
     """How often the server falls for the hostile clients' trigger, where they trained one in."""
-    if experiment.attack is None or not plants_a_trigger(experiment.attack):
-        return None
-    size = experiment.evaluation.batch_size
-    return backdoor_success(experiment.attack(), data, server.model, batch_size=size, context=context)
+    trigger, size = _trigger(experiment, data), experiment.evaluation.batch_size
+    return backdoor_success(trigger, data, server.model, batch_size=size, context=context) if trigger else None
+
+
+def _trigger(experiment: Experiment, data: Dataset) -> Trigger | None:
+    """The attack, where it is one that plants a trigger."""
+    attack = experiment.attack
+    return step_for(attack, data.spec) if attack is not None and plants_a_trigger(attack) else None
 
 
 def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:

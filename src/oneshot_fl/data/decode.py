@@ -206,8 +206,8 @@ def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
     if max_value is None:
         raise UnsuitableImageError(
             f"has grey values of more than 8 bits, here up to {high:g}",
-            "set data.max_value (of uploads: pack --max-value) to the value that is white in all images, for instance "
-            f"4095 (12 bits), {WHITE_OF_16_BITS} (16 bits) or 1.0",
+            "set data.max_value to the value that is white in all images, for instance 4095 (12 bits), "
+            f"{WHITE_OF_16_BITS} (16 bits) or 1.0",
             max_value="null",
         )
     if high > max_value:

@@ -170,14 +170,16 @@ def plants_a_trigger(attack: Recipe[Any]) -> bool:
     return hasattr(attack.target, "triggered")
 
 
-def check_trigger(attack: Recipe[Any], classes: int) -> None:
+def check_trigger(trigger: Trigger, classes: int) -> None:
     """Refuse a trigger for a label that the data have not, before anything is trained.
 
     Raises:
         OneshotError: there is no such class.
     """
-    if plants_a_trigger(attack) and (target := attack().target) >= classes:
-        raise OneshotError(f"attack.target={target}: the data have {classes} classes; choose one of 0 to {classes - 1}")
+    if trigger.target >= classes:
+        raise OneshotError(
+            f"attack.target={trigger.target}: the data have {classes} classes; choose one of 0 to {classes - 1}"
+        )
 
 
 @dataclass(frozen=True)
