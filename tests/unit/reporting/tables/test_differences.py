@@ -1,6 +1,16 @@
 import pytest
 
-from oneshot_fl.reporting.tables.differences import aligned, at, below, distinguishing, flat, needs, same, told
+from oneshot_fl.reporting.tables.differences import (
+    aligned,
+    at,
+    below,
+    canonical,
+    distinguishing,
+    flat,
+    needs,
+    same,
+    told,
+)
 
 
 def test_flat_and_nested_are_the_same_settings():
@@ -27,6 +37,7 @@ def test_a_group_beside_a_value_is_one_key():
 )
 def test_values_are_the_same_setting(first, second, alike):
     assert same(first, second) is alike
+    assert (canonical({"a": [1], "b": first}) == canonical({"a": [1.0], "b": second})) is alike
 
 
 def test_a_key_lies_below_its_group_and_itself_only():
