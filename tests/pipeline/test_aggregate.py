@@ -29,6 +29,7 @@ TOLD = {
 FEW = (
     *("distill.rounds=1", "distill.batch_size=64", "recite.images=16", "recite.batch_size=8", "recite.steps=2"),
     *("method.source.dead_leaves.samples=32", "method.source.strokes.samples=32", "method.source.mixtures.samples=32"),
+    *("method.source.variations.samples=32", "method.source.textures.samples=32"),
     *("trainer=cpu", "logger=none"),
 )
 
