@@ -39,7 +39,7 @@ def _train(seed: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
     model = resnet18(num_classes=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for _ in range(20):
+    for _ in range(60):
         y = torch.randint(2, (16,))
         x = (torch.rand(16, 3, 32, 32) + y.view(-1, 1, 1, 1)) / 2
         optimizer.zero_grad()
