@@ -1,6 +1,6 @@
 """Random crops and flips of whole batches: every sample draws its own, and no loop runs over samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,10 +12,14 @@ PADDING = 4
 
 def random_crop(images: Tensor, rng: torch.Generator) -> Tensor:
     """uint8 `[b, C, H, W]`: pad with black, then each sample is a window of the old size anywhere in it."""
-    size = images.shape[2:]
     top, left = torch.randint(2 * PADDING + 1, (2, len(images)), generator=rng).to(images.device)
-    windows = F.pad(images, (PADDING,) * 4).unfold(2, size[0], 1).unfold(3, size[1], 1)
-    return windows[torch.arange(len(images), device=images.device), :, top, left]
+    return windows(F.pad(images, (PADDING,) * 4), top, left, images.shape[2:])
+
+
+def windows(images: Tensor, top: Tensor, left: Tensor, size: Sequence[int]) -> Tensor:
+    """Of each image `[b, C, H, W]` the part of that `size` (rows, columns) whose corner lies at `top`, `left` `[b]`."""
+    everywhere = images.unfold(2, size[0], 1).unfold(3, size[1], 1)
+    return everywhere[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def random_flip(images: Tensor, rng: torch.Generator) -> Tensor:

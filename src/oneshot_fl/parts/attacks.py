@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import norm_layers
+from oneshot_fl.models.bank import linear_layers, norm_layers
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -110,7 +110,7 @@ class ConstantVoter(Tampering):
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """The last linear layer looks at nothing."""
-        heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        heads = linear_layers(model)
         if not heads or heads[-1].bias is None or self.chosen >= heads[-1].out_features:
             raise OneshotError(
                 f"attack.chosen={self.chosen}: the models have no last linear layer with a bias for that class"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from oneshot_fl.data.augment import windows
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.slots import Made, Turn
@@ -129,9 +130,8 @@ def variations(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
     chosen = images[torch.randint(len(images), (count,), generator=rng).to(images.device)]
     turned = (_uniform(count, rng=rng) < 0.5).to(images.device).view(-1, 1, 1, 1)
     padded = F.pad(torch.where(turned, chosen.flip(3), chosen), [most] * 4, mode="reflect")
-    places = torch.arange(images.shape[-1]) + torch.randint(2 * most + 1, (2, count, 1), generator=rng)
-    rows, columns = places.to(images.device)
-    return padded[torch.arange(count).view(-1, 1, 1), :, rows.unsqueeze(2), columns.unsqueeze(1)].movedim(3, 1)
+    top, left = torch.randint(2 * most + 1, (2, count), generator=rng).to(images.device)
+    return windows(padded, top, left, images.shape[2:])
 
 
 def _two_colours(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:

@@ -26,7 +26,7 @@ from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.bank import ClientBank, linear_layers
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.clients.training import Training
@@ -92,7 +92,7 @@ class FidelityReference:
                 f"has {available} for the clients; set it to {available // 2} or less"
             )
         model = self.architecture.as_clients_begin(data.spec, self.seed)
-        if not any(isinstance(module, nn.Linear) for module in model.modules()):
+        if not linear_layers(model):
             raise OneshotError(
                 f"evaluate.fidelity.model={self.architecture.name}: has no linear layer, and what enters the last one "
                 "are the features; choose another, for instance cnn2"

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from oneshot_fl.reporting.tables.not_done import command
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.runs import Run, used_clients
 
 Json = dict[str, Any]
 OF_CLIENTS = ("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined")
@@ -31,7 +31,7 @@ def _found(summary: Json) -> Json:
         "clients": [_client(client) for client in summary["clients"]],
         "counts": partition.get("class_counts"),
         "guidance": summary.get("guidance"),
-        "used": [k for k, client in enumerate(summary["clients"]) if client.get("accuracy") is not None],
+        "used": used_clients(summary),
         "classes": names,
         "recall": [row.get("recall") for row in summary["server"].get("by_class") or []] or None,
         "ensembles": summary["ensemble"]["rows"],

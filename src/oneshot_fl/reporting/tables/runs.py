@@ -106,6 +106,11 @@ class Run:
         return {key: self.settings[key] for key in used if key in self.settings}
 
 
+def used_clients(summary: dict[str, Any]) -> list[int]:
+    """The numbers of the clients whose classifiers the server used: not those with decoders, nor any turned away."""
+    return [k for k, client in enumerate(summary["clients"]) if client.get("accuracy") is not None]
+
+
 def read_runs(paths: Iterable[Path]) -> list[Run]:
     """Every run below folders and in files of `collect`, oldest first.
 

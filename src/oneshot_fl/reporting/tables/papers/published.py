@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
 
 from oneshot_fl.reporting.tables.papers import co_boosting, fedhydra, fedmho
 from oneshot_fl.reporting.tables.papers.paper import OF_THE_TABLE, Asked, Paper
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.runs import Run, used_clients
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (fedhydra.PAPER, co_boosting.PAPER, fedmho.PAPER)}
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
@@ -132,13 +131,12 @@ def measured(cell: Published, run: Run, *, which: str) -> float | None:
         return exchange["ensembles"].get(ENSEMBLES[cell.method])
     if cell.method in SINGLE_CLIENTS:
         k = client_with(cell.client_model, run) if cell.method == "local" else client_of(cell)
-        return _of_client(k, run.summary["clients"], exchange["clients"])
+        return _of_client(k, used_clients(run.summary), exchange["clients"])
     return exchange[f"accuracy_{which}"]
 
 
-def _of_client(k: int | None, clients: Sequence[dict[str, Any]], accuracies: Sequence[float]) -> float | None:
-    """Client k's accuracy, of which an exchange tells those that were used; None of a decoder, or one turned away."""
-    used = [number for number, client in enumerate(clients) if client["accuracy"] is not None]
+def _of_client(k: int | None, used: Sequence[int], accuracies: Sequence[float]) -> float | None:
+    """Client k's accuracy, of which an exchange tells those that were used; None of another."""
     return accuracies[used.index(k)] if k in used and len(used) == len(accuracies) else None
 
 
