@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oneshot_fl.__main__ import main
+from oneshot_fl.cli import main
 from tests.composing import TINY
 
 FORKED = multiprocessing.get_context("forkserver")
@@ -28,7 +28,7 @@ def environment(store: Path) -> dict[str, str]:
 def call(
     *arguments: str, cwd: Path, tiny: bool = True, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What `python -m oneshot_fl` with these arguments ends with and prints."""
+    """What `oneshot-fl` (so also `python -m oneshot_fl`) with these arguments ends with and prints."""
     words, printed = [*arguments, *(TINY if tiny else ())], [cwd / ".out", cwd / ".err"]
     process = FORKED.Process(target=_program, args=(words, cwd, variables or environment(cwd / "store"), printed))
     process.start()

@@ -23,9 +23,7 @@ def test_a_hundred_classes_of_64_pixels_in_two_exchanges(tmp_path):
         "partition.clients=2",
         "clients.epochs=1",
         "distill.rounds=1",
-        "method.source.dead_leaves.samples=8",
-        "method.source.strokes.samples=8",
-        "method.source.mixtures.samples=8",
+        *few_images("fedchorus"),
     )
     summary = run_config(cfg, tmp_path / "run")
     assert summary["data_spec"]["classes"] == CLASSES

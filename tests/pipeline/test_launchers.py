@@ -39,18 +39,18 @@ def test_failed_jobs_are_told_and_only_they_run_again(tmp_path):
     done = call(*SWEEP, "method=fedavg", "partition.alpha=0.5,-1", cwd=tmp_path)
     assert (done.returncode, _statuses(tmp_path / "sweep")) == (2, ["done", "failed"])
     assert "job 1 of 2 failed" in done.stderr
-    status = [sys.executable, "-m", "oneshot_fl.cli", "status", "sweep"]
-    run = partial(subprocess.run, cwd=tmp_path, env=environment(tmp_path / "store"), capture_output=True, text=True)
-    told = run(status, check=True).stdout.splitlines()
+    run = partial(call, cwd=tmp_path, tiny=False)
+    told = run("status", "sweep").stdout.splitlines()
     assert "2 jobs: 1 done, 1 failed" in told[0]
     assert told[1].startswith("job 1 of 2 failed")
-    assert "partition.alpha=-1" in told[2]
-    alone = run([sys.executable, *shlex.split(told[2])[1:]], check=False)
-    assert alone.stderr.startswith("oneshot_fl: partition.alpha=-1")
+    python, dash_m, program, *words = shlex.split(told[2])
+    assert (python, dash_m, program) == ("python", "-m", "oneshot_fl")
+    assert "partition.alpha=-1" in words
+    assert run(*words).stderr.startswith("oneshot_fl: partition.alpha=-1")
     assert _statuses(tmp_path / "sweep") == ["done", "failed"]
     before = (tmp_path / "sweep" / "multirun.yaml").stat().st_mtime_ns
     first = _jobs(tmp_path / "sweep")[0]
-    again = run([*status, "--rerun", "failed"], check=False)
+    again = run("status", "sweep", "--rerun", "failed")
     assert again.returncode == 2
     assert again.stdout.startswith("python -m oneshot_fl -m method=fedavg ")
     assert "job 1 of 2 failed" in again.stderr

@@ -20,7 +20,7 @@ from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.store import Store, Wanted
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress
-from tests.composing import TINY, compose_config, run_config
+from tests.composing import TINY, compose_config, few_images, run_config
 from tests.parts import CPU
 
 PHASES = {
@@ -41,7 +41,7 @@ def test_two_workers_make_the_same_bit_by_bit(tmp_path, capsys, method):
     for workers in (1, 2):
         store = tmp_path / f"store-{workers}"
         choices = (f"method={method}", f"workers={workers}", f"store={store}", "logger=none", "partition.clients=3")
-        run_config(compose_config(*TINY, *choices), tmp_path / f"run-{workers}")
+        run_config(compose_config(*TINY, *few_images(method), *choices), tmp_path / f"run-{workers}")
         found[workers] = _tensors(store)
     told = capsys.readouterr().out
     assert told.count("client epochs in") == 2  # by each number of workers
