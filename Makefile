@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
-# Compiled now, by all cores at once, instead of by whatever runs first.
-INSTALL := $(RUN) -m uv pip install --quiet --compile-bytecode --python $(RUN)
+INSTALL := $(RUN) -m uv pip install --quiet --python $(RUN)
 # One worker a core, one thread a worker: tiny tensors only wait for a second thread.
 BASE ?= HEAD
 # Tests start many processes, which begin sooner where compiled modules are kept, and write small files by the ten
@@ -26,6 +25,8 @@ $(READY): pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet uv
 	$(INSTALL) torch torchvision
 	$(INSTALL) --constraint constraints.txt --editable '.[dev,docs,export,privacy,report,joblib,slurm,ray,sweep,dashboard]'
+	@# What a run imports is compiled now, once; the rest, most of it, where it is first used.
+	PYTHONDONTWRITEBYTECODE= $(RUN) -c "import oneshot_fl.pipeline"
 	touch $@
 
 demo: $(READY)  ## FedHydra on the built-in digits, about a minute

@@ -1,4 +1,6 @@
-"""The one error that users are meant to see, its kind for uploads of which none is left, and how others are quoted."""
+"""The one error that users are meant to see, its kind for uploads of which none is left, and how to quote."""
+
+from collections.abc import Sequence
 
 
 class OneshotError(Exception):
@@ -24,3 +26,8 @@ def one_line(error: BaseException) -> str:
 def named_line(error: BaseException) -> str:
     """The same behind the error's kind, which often says more than its message."""
     return f"{type(error).__name__}: {one_line(error)}"
+
+
+def first_of(found: Sequence[object]) -> str:
+    """The first of what was found, and how many more there are: "3 (and 2 more)"."""
+    return f"{found[0]}" + f" (and {len(found) - 1} more)" * (len(found) > 1)

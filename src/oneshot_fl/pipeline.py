@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.proxy import Proxy
@@ -76,7 +77,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         also = experiment.plots.format
         figures = draw(folder, last, context.progress, also=also) if also != "none" else {}
         _log(context.log, summary, last, figures, folder)
-    print_summary(console, summary, [folder / "summary.json", *figures.values()])
+    print_summary(console, summary, [folder / SUMMARY, *figures.values()])
     return summary
 
 
@@ -84,7 +85,7 @@ def _log(log: RunLog, summary: dict[str, Any], last: RunResult, figures: dict[st
     """What loggers are told at the end."""
     log.log(final_metrics(summary), len(summary["rounds"]))
     log.figures(figures)
-    log.outcome(outcome(summary, last, [folder / NAME, folder / "summary.json"]))
+    log.outcome(outcome(summary, last, [folder / NAME, folder / SUMMARY]))
 
 
 def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> dict[str, Path]:

@@ -19,7 +19,7 @@ def build(spec):
     return Signed(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, spec.classes))
 """
 YAML = "name: signed\n_target_: my_model.build\n"
-ARGUMENTS = ("model=signed", "method=fedavg", "clients.epochs=2", "trainer=cpu")
+ARGUMENTS = ("model=signed", "method=fedavg", "clients.epochs=2", "trainer=cpu", "plots.format=none")
 
 
 @pytest.fixture

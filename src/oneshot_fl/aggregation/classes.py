@@ -7,7 +7,7 @@ from unicodedata import normalize
 from oneshot_fl.aggregation.federation import Federation
 from oneshot_fl.data.decode import DATA_SET, Origin
 from oneshot_fl.data.images import Tree, tree
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.models.described import class_name
 from oneshot_fl.parts.uploads import Uploads
 
@@ -51,8 +51,7 @@ def note_of_unused(federation: Federation, used: Uploads) -> list[str]:
     """
     left = used.named()
     spoken = {name for one in federation.members if one.name in left for name in one.description.class_names}
-    unused = [name for name in federation.class_names if name not in spoken]
+    unused = [repr(name) for name in federation.class_names if name not in spoken]
     if not unused:
         return []
-    more = f" (and {len(unused) - 1} more)" * (len(unused) > 1)
-    return [f"class {unused[0]!r}{more}: only uploads that were turned away have it; the model still answers for it"]
+    return [f"class {first_of(unused)}: only uploads that were turned away have it; the model still answers for it"]

@@ -16,6 +16,7 @@ from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
@@ -90,7 +91,7 @@ def aggregate(
         accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
         seconds = time.perf_counter() - begun
         summary = _written(out, federation, plan, served, accuracies, [*notes, *late], seconds, console)
-        context.log.outcome(outcome(summary, served, [out / NAME, out / "summary.json"]))
+        context.log.outcome(outcome(summary, served, [out / NAME, out / SUMMARY]))
     return summary
 
 
@@ -155,7 +156,7 @@ def _written(
     write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))
     write_atomically(out / "report.html", as_html(report))
-    write_atomically(out / "summary.json", json.dumps(summary, indent=1))
+    write_atomically(out / SUMMARY, json.dumps(summary, indent=1))
     accepted, turned_away = len(report["accepted"]), len(report["quarantined"])
     tested = "" if accuracies is None else f", test accuracy {accuracies.server:.2%}"
     console.print(

@@ -13,6 +13,8 @@ from oneshot_fl.config.named import code_of, named
 SCHEMA = 1
 TRACE = "run.json"
 """The file in a run's folder that holds its record and how it stands."""
+SUMMARY = "summary.json"
+"""The file there, and beside an aggregated model, that holds what was found."""
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),

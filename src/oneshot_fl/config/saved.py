@@ -18,6 +18,7 @@ from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import ModelDescription
@@ -34,7 +35,7 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
             allowed.
     """
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = json.loads((folder / SUMMARY).read_text())
         cfg: Any = OmegaConf.load(folder / "config.yaml")
         tensors = load_file(folder / "server.safetensors")
         spec, names = _spec(summary["data_spec"]), tuple(summary["data_spec"]["class_names"])

@@ -11,7 +11,7 @@ from torch import Tensor
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Indices, Partition
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.recipe import Recipe
 
 
@@ -82,10 +82,9 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
 
 def _check_none_empty(name: str, indices: Indices) -> None:
     if empty := [k for k, index in enumerate(indices) if not len(index)]:
-        more = f" (and {len(empty) - 1} more)" * (len(empty) > 1)
         raise OneshotError(
-            f"partition={name}: client {empty[0]}{more} of {len(indices)} gets no samples; lower partition.clients, or "
-            "choose settings of the partition that give every client some"
+            f"partition={name}: client {first_of(empty)} of {len(indices)} gets no samples; lower partition.clients, "
+            "or choose settings of the partition that give every client some"
         )
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.named import code_of, named
+from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
-from oneshot_fl.reporting.record import TRACE
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -102,7 +102,7 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
         for path in done.iterdir():
             if path.is_file() and path.name not in (TRACE, LOG):
                 shutil.copyfile(path, folder / path.name)
-    return json.loads((folder / "summary.json").read_text())
+    return json.loads((folder / SUMMARY).read_text())
 
 
 def _named(file: Path) -> list[Path]:
@@ -117,7 +117,7 @@ def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
     """Whether a finished run of which this is told lies in a folder; what is moved or damaged is run."""
     try:
         trace = json.loads((folder / TRACE).read_text())
-        json.loads((folder / "summary.json").read_text())
+        json.loads((folder / SUMMARY).read_text())
     except (OSError, ValueError):
         return False
     wanted = {"status": "done", **told}

@@ -11,6 +11,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
@@ -224,7 +225,7 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
         temperature=result.temperature,
         tones=result.data.tones,
     )
-    write_atomically(folder / "summary.json", json.dumps(summary, indent=1))
+    write_atomically(folder / SUMMARY, json.dumps(summary, indent=1))
 
 
 CALIBRATED = {"temperature": "temperature", "ece_calibrated": "ece"}

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.disk import write_atomically, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.precision import at_least_float32
@@ -75,7 +76,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
 def _summary(place: Path) -> dict[str, Any] | None:
     """Of the run that left the model, where there is one that tells class by class."""
     try:
-        found = json.loads((place / "summary.json").read_text())
+        found = json.loads((place / SUMMARY).read_text())
     except (OSError, ValueError):
         return None
     return found if "by_class" in found.get("server", {}) else None

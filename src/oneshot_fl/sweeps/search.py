@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.sweeps.lines import last_line
@@ -99,7 +100,7 @@ def _validated(job: Job) -> dict[str, Any] | None:
     """The summary of a job that is done and has something to compare it by."""
     if job.status != "done" or job.folder is None:
         return None
-    summary: dict[str, Any] = json.loads((job.folder / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((job.folder / SUMMARY).read_text())
     return summary if summary.get("validation") else None
 
 

@@ -7,11 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.record import TRACE
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
-SUMMARY = "summary.json"
 Status = Literal["done", "failed", "interrupted", "unfinished"]
 """An unfinished run is still on, or was killed."""
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
