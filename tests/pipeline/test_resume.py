@@ -150,6 +150,7 @@ ARGUMENTS = (
     "generator.width=8",
     "partition.alpha=0.3",
     "trainer=cpu",
+    "plots.format=none",
 )
 
 
