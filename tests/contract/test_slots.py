@@ -77,13 +77,13 @@ def recipe_at(group: str, name: str) -> Recipe[Any]:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.channels}x{spec.size}x{spec.classes}")
 @pytest.mark.parametrize("name", choices("model", 15, without=MIXES))
 def test_a_model_maps_images_of_any_data_set_to_logits_and_trains(name, spec):
-    model = build(OmegaConf.load(config_dir() / "model" / f"{name}.yaml"), spec=spec)
+    with torch.device("meta"):  # names and shapes, without drawing a hundred million weights
+        model, other = (build(OmegaConf.load(config_dir() / "model" / f"{name}.yaml"), spec=spec) for _ in range(2))
+    model.to_empty(device="cpu")
     logits = model(torch.randn(2, spec.channels, spec.size, spec.size))
     assert logits.shape == (2, spec.classes)
     logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    with torch.device("meta"):  # names and shapes, without drawing weights again
-        other = build(OmegaConf.load(config_dir() / "model" / f"{name}.yaml"), spec=spec)
     other.load_state_dict(model.state_dict(), assign=True)
 
 
