@@ -2,17 +2,19 @@
 
 import os
 import sys
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, gpu_evidence, literal
+from benchmarks import attacks, gpu_evidence, literal, runs
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
-from benchmarks.cases import rows_of_parts
+from benchmarks.cases import rows_of_parts, run_once
 from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import GREY
@@ -30,6 +32,22 @@ def test_both_versions_run_and_tell_the_seconds_of_the_same_parts(method):
         assert list(seconds) == PARTS
         assert sum(seconds[part] for part in PARTS[:-1]) <= seconds["whole"]
         assert min(seconds[part] for part in ("clients", "generator", "pool")) > 0
+
+
+@pytest.mark.parametrize("way", ["literal", "32-true"])
+def test_nothing_is_composed_while_the_clock_of_either_version_runs(way, monkeypatch):
+    """Composing a configuration takes longer than a step: whoever had it timed would look slow."""
+    told = []
+
+    def noted(name, act):
+        return lambda *args, **kwargs: told.append(name) or act(*args, **kwargs)
+
+    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=noted("clock", time.perf_counter)))
+    for name in ("composed", "experiment_of"):
+        monkeypatch.setattr(runs, name, noted("composed", getattr(runs, name)))
+    run_once(way, "co_boosting", TINY)
+    assert told[0] == "composed"
+    assert "composed" not in told[told.index("clock") :]
 
 
 def test_a_row_a_part_with_the_ratios_of_the_ways():
