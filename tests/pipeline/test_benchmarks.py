@@ -110,9 +110,9 @@ def test_runs_under_attack_become_means_over_their_seeds():
     """The mean of 80 and 90 is 85, their standard deviation 10 / sqrt(2)."""
     shared = {"clients": 5, "method": "dense", "gate": "none"}
     rows = [
-        *({**shared, "attack": "scale", "server": server} for server in (0.8, 0.9)),
-        {**shared, "attack": "zero", "server": 0.5},
-        {**shared, "attack": "zero", "error": "diverged"},
+        *({**shared, "seed": seed, "attack": "scale", "server": server} for seed, server in enumerate((0.8, 0.9))),
+        {**shared, "seed": 0, "attack": "zero", "server": 0.5},
+        {**shared, "seed": 1, "attack": "zero", "error": "diverged"},
     ]
     assert attacks.table(rows).splitlines()[2] == "| 5 | dense | none | 85.0 ± 7.1 (2) | 50.0 (1), error (1) |"
 
