@@ -34,9 +34,7 @@ def _row(line: str, where: str) -> Row:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise OneshotError(
-            f"{where}: is no JSON ({one_line(error)}); must be one row of this program a line"
-        ) from error
+        raise OneshotError(f"{where}: is no JSON ({one_line(error)}); must be one row a line") from error
     if not isinstance(row, dict) or not row.keys() >= {"method", "gate", "attack"}:
         raise OneshotError(f"{where}: is no row of this program")
     return row

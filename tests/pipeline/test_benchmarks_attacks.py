@@ -12,7 +12,9 @@ import torch
 import oneshot_fl
 from benchmarks import attacks
 from benchmarks.attack_table import read_rows, table
+from benchmarks.honest_uploads import samples
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.seeds import torch_generator
 
 KEPT = Path(__file__).parents[2] / "docs" / "results" / "attacks.jsonl"
 CASE = {
@@ -88,9 +90,7 @@ def _ends(monkeypatch, *arguments: str) -> object:
     return end.value.code
 
 
-@pytest.mark.parametrize(
-    "wrong", ["partition.alpah=0.1", "partition.alpha=-1", "attack.clients=-1", "data=mnist data.root=/nowhere"]
-)
+@pytest.mark.parametrize("wrong", ["partition.alpah=0.1", "attack.clients=-1", "data=image_folder data.root=/nowhere"])
 def test_a_mistake_ends_it_before_anything_is_run_or_written(wrong, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(oneshot_fl, "run", None)
     few = ("--methods", "fedavg", "--gates", "none", "--attacks", "scale")
@@ -164,6 +164,14 @@ def test_what_was_not_measured_is_told_and_tried_again(tmp_path, monkeypatch, ca
 def test_every_case_has_a_folder_of_its_own(tmp_path):
     cases = [CASE, {**CASE, "hostile": 2}, {**CASE, "overrides": []}, {**CASE, "seed": 1}]
     assert len({attacks.place_of(case, tmp_path) for case in cases}) == len(cases)
+
+
+def test_every_honest_client_has_a_draw_of_its_own():
+    """Of Dir(0.05) one class is nearly all, which tells the draws apart."""
+    labels = torch.arange(10).repeat(50)
+    data, rng = SimpleNamespace(train_labels=labels, spec=SimpleNamespace(classes=10)), torch_generator(100, "honest")
+    most = [int(labels[samples(data, 0, rng)].mode().values) for _ in range(6)]
+    assert len(set(most)) > 2
 
 
 RESULTS, HOWTO = KEPT.with_suffix(".md"), KEPT.parents[1] / "howto" / "attacks.md"
