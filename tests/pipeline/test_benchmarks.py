@@ -1,9 +1,12 @@
 """The benchmarks measure what they say; what comes out is never tested, because machines are shared."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, gpu_evidence, literal, runs
+from benchmarks import attacks, gpu_evidence, literal, runs, some_passed
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts, run_once
@@ -130,6 +133,7 @@ def test_every_step_of_the_accelerators_table_runs_on_any_device():
 
 def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_evidence, "GRACE", 0.5)
+    monkeypatch.setattr(gpu_evidence, "code", lambda: "the same")
     mark = f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'ran').open('a').write('x')"
     commands = {
         "quick": [sys.executable, "-c", mark],
@@ -143,8 +147,80 @@ def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     assert told == ["quick: done", "wrong: failed (3), see wrong.log", "long: goes on in the next call", *told[1:3]]
 
 
+def test_a_piece_of_another_command_or_of_other_code_is_not_done(tmp_path, monkeypatch):
+    def left(code, *words):
+        monkeypatch.setattr(gpu_evidence, "code", lambda: code)
+        monkeypatch.setattr(gpu_evidence, "run_until", lambda command, end, log: ran.append(command) or 0)
+        return gpu_evidence.work_off({"runs": list(words)}, tmp_path, seconds=60)
+
+    ran = []
+    for code, *words in (("now", "tiny"), ("now", "whole"), ("now", "tiny"), ("later", "whole"), ("later", "whole")):
+        assert left(code, *words) == []
+    assert ran == [["tiny"], ["whole"], ["whole"]]
+
+
+def test_what_was_done_before_commands_were_told_is_not_taken_for_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_evidence, "code", lambda: "now")
+    (tmp_path / "done.json").write_text('["runs"]')
+    assert gpu_evidence.work_off({"runs": ["true"]}, tmp_path, seconds=0) == ["runs"]
+
+
+def test_the_evidences_code_is_everybodys(monkeypatch):
+    monkeypatch.setattr(gpu_evidence, "digest", set)
+    modules = ("oneshot_fl.pipeline", "oneshot_fl.methods.fedhydra", "oneshot_fl.phases", "benchmarks.cases")
+    assert gpu_evidence.code() >= {*modules, "tests.pipeline.test_gpu"}
+
+
+@pytest.mark.parametrize(("stats", "code"), [({"passed": [1], "skipped": [1]}, 0), ({"skipped": [1]}, 5)])
+def test_tests_that_were_all_skipped_are_no_evidence(stats, code, tmp_path):
+    plugins = SimpleNamespace(get_plugin={"terminalreporter": SimpleNamespace(stats=stats)}.get)
+    session = SimpleNamespace(config=SimpleNamespace(pluginmanager=plugins), exitstatus=0)
+    some_passed.pytest_sessionfinish(session, session.exitstatus)
+    assert session.exitstatus == code
+    assert "benchmarks.some_passed" in gpu_evidence.pieces("DIR", tmp_path, tiny=False)["tests"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_whoever_stops_the_evidence_stops_what_it_runs(number, tmp_path):
+    child = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+    script = f"""
+import sys
+from pathlib import Path
+from benchmarks import gpu_evidence
+gpu_evidence.code = lambda: "now"
+gpu_evidence.pieces = lambda *args, tiny: {{"long": [sys.executable, "-c", {child!r}]}}
+sys.argv = ["gpu_evidence", "--tiny", "--out", "."]
+gpu_evidence.main()
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE
+    )
+    pid = tmp_path / "pid"
+    while not (pid.is_file() and pid.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.communicate()[1].count(b"\n") == 1
+    assert process.returncode == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize("words", [["--data"], ["--data", ""], ["--data", "/nowhere"]])
+def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu_evidence", *words, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as end:
+        gpu_evidence.main()
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--data" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_pieces_are_what_their_names_say(tmp_path):
     whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
     assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two classes"]
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
     assert "trainer=cpu" in tiny["two classes"]
+    assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two classes"])
