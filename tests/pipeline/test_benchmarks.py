@@ -1,5 +1,6 @@
 """The benchmarks measure what they say; what comes out is never tested, because machines are shared."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, gpu_evidence, literal, runs, some_passed
+from benchmarks import attacks, gpu_evidence, literal, runs, some_passed, sweeps
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts, run_once
@@ -224,3 +226,14 @@ def test_pieces_are_what_their_names_say(tmp_path):
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
     assert "trainer=cpu" in tiny["two classes"]
     assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two classes"])
+
+
+def test_a_sweep_that_is_done_is_found_done(tmp_path, monkeypatch):
+    """But for the two workers that it starts, which other tests do."""
+    monkeypatch.setenv("ONESHOT_FL_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sweeps, "idle", lambda *_: None)
+    rows = sweeps.measure(1, tmp_path)
+    HydraConfig.instance().cfg = None  # what Hydra leaves behind, and the process goes on here
+    assert [row["jobs"] for row in rows] == [1, 1, 1, 1]
+    (trace,) = (tmp_path / "sweep").rglob("run.json")
+    assert json.loads(trace.read_text())["status"] == "done"
