@@ -16,7 +16,8 @@ from hydra.core.hydra_config import HydraConfig
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, gpu_evidence, literal, runs, some_passed, sweeps
+from benchmarks import __main__ as main
+from benchmarks import attacks, cases, gpu_evidence, literal, runs, some_passed, sweeps
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts, run_once
@@ -109,6 +110,48 @@ def test_every_step_runs():
 
 def test_rows_become_a_table():
     assert markdown([{"a | b": 0.12345, "c": 2}]) == "| a / b | c |\n| --- | --- |\n| 0.123 | 2 |"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Tables that take no time; what was measured is appended to the list."""
+    measured = []
+    for name in ("Choices", "Lightning"):
+        monkeypatch.setitem(cases.GROUPS, name, lambda repeats, name=name: measured.append(name) or [{"it": 1.5}])
+    monkeypatch.setattr(main, "commit", lambda: "abc")
+    monkeypatch.setattr(main, "keep_freed_memory", lambda: None)
+    return measured
+
+
+def test_a_table_that_is_measured_alone_leaves_the_others_in_the_file(quick, tmp_path):
+    out = tmp_path / "speed.json"
+    earlier = {"commit": "before", "machine": "another"}
+    out.write_text(json.dumps({"Choices": [{"it": 3.0}], "Many": [], "measured": {"Many": earlier}}))
+    main.measure(["Lightning", "Choices"], 1, out)
+    now = {"commit": "abc", "machine": main.machine()}
+    assert "threads" in now["machine"]
+    assert json.loads(out.read_text()) == {
+        "Choices": [{"it": 1.5}],
+        "Many": [],
+        "Lightning": [{"it": 1.5}],
+        "measured": {"Many": earlier, "Lightning": now, "Choices": now},
+    }
+
+
+@pytest.mark.parametrize(("name", "content"), [("absent/speed.json", None), ("a.json", "rows"), ("a.json", "[]")])
+def test_where_tables_cannot_be_kept_nothing_is_measured(name, content, quick, tmp_path, monkeypatch, capsys):
+    if content:
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "Choices", "--out", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert (end.value.code, quick) == (2, [])
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_kept_numbers_tell_by_what_they_were_measured():
+    tables = main.kept(Path(__file__).parents[2] / "docs" / "results" / "speed.json")
+    assert tables["measured"].keys() == tables.keys() - {"measured"}
 
 
 def test_runs_under_attack_become_means_over_their_seeds():
