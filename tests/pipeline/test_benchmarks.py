@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks import __main__ as main
-from benchmarks import attacks, cases, gpu_evidence, literal, runs, some_passed, sweeps
+from benchmarks import attacks, cases, gpu_evidence, literal, report, runs, some_passed, sweeps
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts, run_once
@@ -147,6 +147,24 @@ def test_where_tables_cannot_be_kept_nothing_is_measured(name, content, quick, t
         main.main()
     assert (end.value.code, quick) == (2, [])
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("runs", [-50, 0, 49, 520])
+def test_a_report_of_so_many_runs_as_no_sweep_has_is_refused(runs, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["report", "--runs", str(runs)])
+    monkeypatch.setattr(report, "synthetic_sweep", None)
+    with pytest.raises(SystemExit) as end:
+        report.main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        f"oneshot_fl: --runs {runs}: must be a multiple of 50, above 0: each setting has 10 methods with 5 seeds\n"
+    )
+
+
+def test_a_report_is_of_as_many_runs_as_were_asked_for(tmp_path):
+    assert len(report.alphas_of(500)) == 10
+    sweep = {"methods": report.METHODS, "seeds": report.SEEDS, "class_names": "01"}
+    assert report.synthetic_sweep(tmp_path, alphas=report.alphas_of(50), **sweep) == 50
 
 
 def test_the_kept_numbers_tell_by_what_they_were_measured():
