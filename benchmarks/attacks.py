@@ -1,29 +1,45 @@
 """What hostile clients cost: every attack, with and without the gate, on the digits; one JSON line a run.
 
-    python benchmarks/attacks.py OUT.jsonl --methods fedchorus dense --seeds 0 1 2 --clients 5 --hostile 1 \
+    python -m benchmarks.attacks OUT.jsonl --methods fedchorus dense --seeds 0 1 2 --clients 5 --hostile 1 \
         --overrides KEY=VALUE ...
-    python benchmarks/attacks.py OUT.jsonl --table server
+    python -m benchmarks.attacks OUT.jsonl --table server
 
-The same command goes on where it was stopped: a run whose line is there is not run again.
+The same command goes on where it was stopped: a run whose line is there, made by the same code, is not run again.
 """
 
 import argparse
+import hashlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
+import torch
+
 import oneshot_fl
+from benchmarks.attack_table import asked, read_rows, table
+from benchmarks.mistakes import one_line, require_folder
+from oneshot_fl.code import commit
+from oneshot_fl.config import from_overrides
 from oneshot_fl.config.compose import choices
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import one_line as on_one_line
+from oneshot_fl.phases.prepare import prepare
+from oneshot_fl.process import say
 
-ASKED = ("method", "clients", "hostile", "seed", "overrides", "gate", "attack")
-"""What tells one run from another."""
+Case = dict[str, Any]
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""How torch's plain errors say it."""
+
+
+class NotMeasuredError(Exception):
+    """A run ended with an error that says nothing of its attack: the machine's, or one without an attack."""
 
 
 def main() -> None:
+    """The command line; exit code 1 where a run told nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--methods", nargs="+", default=["fedchorus"])
@@ -35,39 +51,92 @@ def main() -> None:
     parser.add_argument("--overrides", nargs="*", default=[])
     parser.add_argument("--table", metavar="WHAT", help="print what is there, and run nothing: server, probability ...")
     given = parser.parse_args()
-    if given.table:
-        print(table(_rows(given.out), given.table))
-        return
-    known = [{key: row.get(key) for key in ASKED} for row in _rows(given.out)]
-    for case in _cases(given):
-        if case not in known:
-            row = case | outcome(case, given.out.parent)
-            with given.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+    with one_line():
+        if given.table:
+            print(table(read_rows(given.out), given.table))
+        elif untold := work_off(list(_cases(given)), given.out):
+            say(f"{untold} runs told nothing of their attacks; the lines are above, and the same command tries again")
+            sys.exit(1)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _cases(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _cases(given: argparse.Namespace) -> Iterator[Case]:
     for seed, method, gate, attack in product(given.seeds, given.methods, given.gates, given.attacks):
         shared = {"clients": given.clients, "hostile": given.hostile, "overrides": given.overrides}
         yield {"method": method, "seed": seed, **shared, "gate": gate, "attack": attack}
 
 
-def outcome(case: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Accuracies of server and ensembles, and who was quarantined; or the line with which the run ended."""
-    hostile = [] if case["attack"] == "none" else [f"attack.clients={case['hostile']}"]
+def work_off(cases: Sequence[Case], out: Path) -> int:
+    """Add the rows that are not there yet to a file; how many runs told nothing.
+
+    Raises:
+        OneshotError: something is wrong with the cases or their data, before anything is run.
+    """
+    require_folder("OUT", out)
+    codes = codes_of(cases)
+    done = {(asked(row), row.get("code")) for row in (read_rows(out) if out.exists() else [])}
+    untold = 0
+    for case, code in zip(cases, codes, strict=True):
+        if (asked(case), code) in done:
+            continue
+        try:
+            row = case | {"code": code, "commit": commit()} | outcome(case, out.parent)
+        except NotMeasuredError as error:
+            say(f"{'-'.join(map(str, asked(case)))}: {error}")
+            untold += 1
+        else:
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    return untold
+
+
+def codes_of(cases: Sequence[Case]) -> list[str]:
+    """The digest of the code that each case runs.
+
+    Settings are tried once for all seeds, data and partition once for all attacks and gates.
+
+    Raises:
+        OneshotError: naming the first setting that is wrong, or what is the matter with the data.
+    """
+    codes: dict[tuple[str, ...], str] = {}
+    prepared: set[tuple[str, int]] = set()
+    for case in cases:
+        setting, split = (case["method"], case["gate"], case["attack"]), (case["method"], case["seed"])
+        if setting in codes and split in prepared:
+            continue
+        experiment = from_overrides(*words(case))[0]()
+        codes[setting] = experiment.record["code"]["digest"]
+        if split not in prepared:
+            prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+            prepared.add(split)
+    return [codes[case["method"], case["gate"], case["attack"]] for case in cases]
+
+
+def words(case: Case) -> list[str]:
+    """A case as overrides of the configuration."""
     chosen = [f"{key}={case[key]}" for key in ("method", "seed", "gate", "attack")]
-    place = folder / "-".join(str(case[key]) for key in ("method", "clients", "seed", "gate", "attack"))
+    hostile = [] if case["attack"] == "none" else [f"attack.clients={case['hostile']}"]
+    return [*chosen, f"partition.clients={case['clients']}", *hostile, *case["overrides"]]
+
+
+def place_of(case: Case, folder: Path) -> Path:
+    """The folder of a case's run, of nothing else's."""
+    told = [str(case[key]) for key in ("method", "clients", "hostile", "seed", "gate", "attack")]
+    overrides = hashlib.sha256(json.dumps(case["overrides"]).encode()).hexdigest()[:8]
+    return folder / "-".join([*told, overrides])
+
+
+def outcome(case: Case, folder: Path) -> dict[str, Any]:
+    """Accuracies of server and ensembles, and who was quarantined; or the line with which an attack ended the run.
+
+    Raises:
+        NotMeasuredError: no attack was there to end the run, or the machine did.
+    """
     try:
-        result = oneshot_fl.run(
-            *chosen, f"partition.clients={case['clients']}", *hostile, *case["overrides"], folder=place
-        )
-    except (OneshotError, RuntimeError, ValueError) as error:
-        return {"error": " ".join(str(error).split())[:160]}
-    summary = result.summary
+        summary = oneshot_fl.run(*words(case), folder=place_of(case, folder)).summary
+    except (OneshotError, RuntimeError, ValueError, OSError, MemoryError) as error:
+        if case["attack"] == "none" or of_the_machine(error):
+            raise NotMeasuredError(on_one_line(error)) from error
+        return {"error": on_one_line(error)}
     return {
         "server": summary["server"]["accuracy_last"],
         **summary["ensemble"]["rows"],
@@ -76,25 +145,13 @@ def outcome(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]], what: str = "server") -> str:
-    """Test accuracy of the server, or of an ensemble, in percent: mean and standard deviation over the seeds."""
-    kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        kinds.setdefault(tuple(row[key] for key in ("clients", "method", "gate")), []).append(row)
-    attacks = list(dict.fromkeys(row["attack"] for row in rows))
-    lines = [["clients", "method", "gate", *attacks], ["---"] * (3 + len(attacks))]
-    for kind, own in kinds.items():
-        cells = [_cell([row.get(what) for row in own if row["attack"] == attack]) for attack in attacks]
-        lines.append([*map(str, kind), *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(shares: list[float | None]) -> str:
-    """For instance `81.7 ± 2.0 (3)`, of three seeds; how many of them ended with an error."""
-    found = [100 * share for share in shares if share is not None]
-    spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
-    told = [f"{mean(found):.1f}{spread} ({len(found)})"] if found else []
-    return ", ".join(told + [f"error ({len(shares) - len(found)})"] * (len(shares) > len(found))) or "-"
+def of_the_machine(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is about disk or memory."""
+    return error is not None and (
+        isinstance(error, OSError | MemoryError | torch.OutOfMemoryError)
+        or any(words in str(error) for words in OUT_OF_MEMORY)
+        or of_the_machine(error.__cause__)
+    )
 
 
 if __name__ == "__main__":

@@ -1,22 +1,32 @@
 """`python -m benchmarks.gpu_evidence`: what only a GPU can tell, most informative first, in pieces of some minutes.
 
-Each call goes on where the last one ended: pieces that are done are skipped, runs resume from the store.
+Each call goes on where the last one ended: pieces that are done are skipped, runs resume from the store. A piece is
+done when the same command of the same code has ended well; `done.json` tells of both.
 """
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import benchmarks
+import oneshot_fl
+from benchmarks.mistakes import one_line
+from oneshot_fl.code import digest
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import stoppable
 
 GRACE = 20.0
 """Seconds that a piece has to leave its checkpoints when its time is over."""
 ENDINGS = {0: "done", None: "goes on in the next call"}
 TINY = ("budget=demo", "clients.epochs=1", "distill.rounds=1", "stratify.steps=1", "generator.width=4", "trainer=cpu")
 """Overrides that let a CPU try all pieces."""
+TWO_CLASSES = ("partition=classes_per_client", "partition.classes=2")
+"""What the experiment of that name sets, for those who try it without one."""
 
 
 def pieces(data: str, out: Path, *, tiny: bool) -> dict[str, list[str]]:
@@ -26,17 +36,44 @@ def pieces(data: str, out: Path, *, tiny: bool) -> dict[str, list[str]]:
     runs = [*python, "oneshot_fl", "-m", "seed=0", f"store={out / 'store'}"]
     speed = ["--only", "Start-up", "--repeats", "1"] if tiny else ["--only", "On an accelerator", "--repeats", "5"]
 
+    tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", "tests/pipeline"]
+
     def column(name: str, *overrides: str) -> list[str]:
         experiment = () if tiny else (f"experiment=evidence/{name}",)
         methods = ("method=fedavg,fedhydra",) if tiny else ()
         return [*runs, *experiment, *methods, *given, *overrides, f"hydra.sweep.dir={out / name}"]
 
     return {
-        "tests": [*python, "pytest", "-q", "-m", "gpu", "tests/pipeline"],
+        "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],
         "speed": [*python, "benchmarks", *speed, "--out", str(out / "speed.json")],
         "dirichlet": column("cifar10_dirichlet"),
-        "two classes": column("cifar10_two_classes"),
+        "two classes": column("cifar10_two_classes", *(TWO_CLASSES if tiny else ())),
     }
+
+
+def require_data(data: str) -> None:
+    """Whether there is a folder to look for CIFAR-10 in.
+
+    Raises:
+        OneshotError: there is none.
+    """
+    if not data or not Path(data).is_dir():
+        raise OneshotError(
+            f"--data {data}: there is no such folder; must be torchvision's root folder with CIFAR-10 "
+            "(make gpu-evidence DATA=folder)"
+        )
+
+
+def code() -> str:
+    """A digest of everything that a piece may run."""
+    return digest([*_modules(oneshot_fl), *_modules(benchmarks), "tests.pipeline.test_gpu"])
+
+
+def _modules(package: Any) -> Iterator[str]:
+    (folder,) = package.__path__
+    for path in sorted(Path(folder).rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        yield ".".join([package.__name__, *(part for part in parts if part != "__init__")])
 
 
 def work_off(commands: dict[str, list[str]], out: Path, *, seconds: float) -> list[str]:
@@ -45,45 +82,60 @@ def work_off(commands: dict[str, list[str]], out: Path, *, seconds: float) -> li
     A piece that fails is told and left for the next call, so that it does not keep the others from running.
     """
     out.mkdir(parents=True, exist_ok=True)
-    record = out / "done.json"
-    done: list[str] = json.loads(record.read_text()) if record.is_file() else []
+    record, now = out / "done.json", code()
+    done: list[Any] = json.loads(record.read_text()) if record.is_file() else []
     end = time.monotonic() + seconds
-    for name, command in commands.items():
-        if name not in done and end - time.monotonic() > GRACE:
-            code = run_until(command, end - GRACE, out / f"{name}.log")
-            print(f"{name}: {ENDINGS.get(code, f'failed ({code}), see {name}.log')}")
-            if code == 0:
-                done.append(name)
-                record.write_text(json.dumps(done))
-    return [name for name in commands if name not in done]
+    wanted = {name: {"name": name, "command": command, "code": now} for name, command in commands.items()}
+    for name, piece in wanted.items():
+        if piece not in done and end - time.monotonic() > GRACE:
+            ending = run_until(commands[name], end - GRACE, out / f"{name}.log")
+            print(f"{name}: {ENDINGS.get(ending, f'failed ({ending}), see {name}.log')}", flush=True)
+            if ending == 0:
+                done.append(piece)
+                record.write_text(json.dumps(done, indent=1))
+    return [name for name, piece in wanted.items() if piece not in done]
 
 
 def run_until(command: Sequence[str], end: float, log: Path) -> int | None:
-    """Run a command, with what it prints at the end of a file; its exit code, None where it was stopped at `end`."""
+    """Run a command, with what it prints at the end of a file; its exit code, None where it was stopped at `end`.
+
+    Whatever ends this, the command does not outlive it.
+    """
     with log.open("a") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
             return process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        return None
+            return None
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process, with some time to leave its checkpoints; nothing where it has ended."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_evidence", description=__doc__)
-    parser.add_argument("--data", default="data", help="torchvision's root folder with CIFAR-10")
+    parser.add_argument("--data", nargs="?", default="data", const="", help="torchvision's root folder with CIFAR-10")
     parser.add_argument("--out", type=Path, default=Path("outputs/gpu-evidence"), help="results, logs and the store")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this call")
     parser.add_argument("--tiny", action="store_true", help="try the pieces on a CPU, with runs of seconds")
     given = parser.parse_args()
-    left = work_off(pieces(given.data, given.out, tiny=given.tiny), given.out, seconds=60 * given.minutes)
-    print(f"not done: {', '.join(left)}; the same command goes on" if left else "all done")
+    with stoppable(), one_line():
+        if not given.tiny:
+            require_data(given.data)
+        left = work_off(pieces(given.data, given.out, tiny=given.tiny), given.out, seconds=60 * given.minutes)
+        print(f"not done: {', '.join(left)}; the same command goes on" if left else "all done")
 
 
 if __name__ == "__main__":

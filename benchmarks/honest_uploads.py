@@ -1,6 +1,6 @@
 """Honest clients of very skewed data before the gate and in the hearing: how many are turned away? None should be.
 
-    python benchmarks/honest_uploads.py --federations 20 --overrides hearing=witnesses
+    python -m benchmarks.honest_uploads --federations 20 --overrides hearing=witnesses
 
 Each federation has ten clients of digits: four with 20 samples of one class, three with 20 samples of two, three drawn
 from Dir(0.05). Seeds begin at 100: the limits were chosen on others.
@@ -8,11 +8,13 @@ from Dir(0.05). Seeds begin at 100: the limits were chosen on others.
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 
+from benchmarks.mistakes import one_line
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import composed
 from oneshot_fl.data.dataset import Dataset
@@ -33,16 +35,23 @@ KINDS = (1, 1, 1, 1, 2, 2, 2, 0, 0, 0)
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--federations", type=int, default=20)
     parser.add_argument("--overrides", nargs="*", default=[])
     given = parser.parse_args()
+    with one_line():
+        print(json.dumps(told(given.federations, given.overrides), indent=1))
+
+
+def told(federations: int, overrides: list[str]) -> dict[str, Any]:
+    """How many uploads there were, and who was turned away and why."""
     asked, turned_away = 0, []
-    for seed in range(FIRST_SEED, FIRST_SEED + given.federations):
-        before, after = federation(seed, given.overrides)
+    for seed in range(FIRST_SEED, FIRST_SEED + federations):
+        before, after = federation(seed, overrides)
         asked += len(before.classifiers)
         turned_away += [f"seed {seed}, {one.name}: {one.reason}" for one in after.quarantined]
-    print(json.dumps({"honest uploads": asked, "turned away": turned_away}, indent=1))
+    return {"honest uploads": asked, "turned away": turned_away}
 
 
 def federation(seed: int, overrides: list[str]) -> tuple[Uploads, Uploads]:
@@ -63,8 +72,8 @@ def samples(data: Dataset, kind: int, rng: torch.Generator) -> torch.Tensor:
     """20 samples of so many random classes, or 20 to 200 of a Dirichlet's."""
     labels, classes = data.train_labels, data.spec.classes
     if kind == 0:
-        drawn = np.random.default_rng(rng.initial_seed() % 2**63).dirichlet([0.05] * classes)
-        shares = torch.from_numpy(drawn) + 1e-6
+        own = int(torch.randint(2**63 - 1, (), generator=rng))  # every client's draw is its own
+        shares = torch.from_numpy(np.random.default_rng(own).dirichlet([0.05] * classes)) + 1e-6
         weights, count = shares[labels], int(torch.randint(20, 201, (), generator=rng))
     else:
         chosen = torch.randperm(classes, generator=rng)[:kind]

@@ -14,8 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.mistakes import one_line
+from oneshot_fl.errors import OneshotError
+
 METHODS = ("fedavg", "ot", "feddf", "dense", "f_dafl", "f_adi", "co_boosting", "fedhydra", "fedmho", "fedchorus")
-ROUNDS, CLIENTS = 200, 10
+ROUNDS, CLIENTS, SEEDS = 200, 10, 5
+A_SETTING = SEEDS * len(METHODS)
+"""Runs of one setting: every method with every seed."""
 
 
 def synthetic_sweep(
@@ -84,18 +89,38 @@ def in_browser(page: Path, browser: str) -> dict[str, float]:
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--runs", type=int, default=500, help=f"a multiple of {A_SETTING}")
     parser.add_argument("--browser", default=shutil.which("chromium"))
     options = parser.parse_args()
+    with one_line():
+        print(json.dumps(measure(alphas_of(options.runs), options.browser)))
+
+
+def alphas_of(runs: int) -> list[float]:
+    """The settings that make so many runs.
+
+    Raises:
+        OneshotError: there are no whole settings of so many.
+    """
+    if runs <= 0 or runs % A_SETTING:
+        raise OneshotError(
+            f"--runs {runs}: must be a multiple of {A_SETTING}, above 0: each setting has {len(METHODS)} methods with "
+            f"{SEEDS} seeds"
+        )
+    return [round(0.05 * number, 2) for number in range(1, 1 + runs // A_SETTING)]
+
+
+def measure(alphas: Sequence[float], browser: str | None) -> dict[str, Any]:
+    """How long a page over a synthetic sweep takes, and how large it is."""
     from oneshot_fl.reporting.page.build import Choices, write_report
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
 
     with tempfile.TemporaryDirectory() as place:
-        folder, seeds = Path(place), 5
-        alphas = [round(0.05 * n, 2) for n in range(1, 1 + options.runs // (seeds * len(METHODS)))]
-        runs = synthetic_sweep(folder, methods=METHODS, alphas=alphas, seeds=seeds, class_names="0123456789")
+        folder = Path(place)
+        runs = synthetic_sweep(folder, methods=METHODS, alphas=alphas, seeds=SEEDS, class_names="0123456789")
         begun = time.process_time()
         measure = measure_of("accuracy", which="last")
         out = write_report(read_runs([folder]), folder / "r.html", Choices(measure))
@@ -104,9 +129,9 @@ def main() -> None:
             "write_cpu_s": round(time.process_time() - begun, 1),
             "megabytes": out.stat().st_size / 1e6,
         }
-        if options.browser:
-            found |= in_browser(out, options.browser)
-    print(json.dumps(found))
+        if browser:
+            found |= in_browser(out, browser)
+    return found
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.serverapp import Grid, ServerApp
 
 import oneshot_fl
+from oneshot_fl.aggregation.earlier import remove_result
 
+NODES = "nodes.json"
 app = ServerApp()
 
 
@@ -21,6 +23,8 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(str(given["out"]))
     if not out.is_absolute():
         raise ValueError(f"out={out}: must be a whole path: Flower runs this wherever the SuperLink was started")
+    remove_result(out)  # `flwr run` does not say whether a run failed: whether a result is there has to
+    (out / NODES).unlink(missing_ok=True)
     nodes = come(grid, int(given["clients"]), float(given["wait"]))
     asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
     uploads = out / f"uploads-{context.run_id}"
@@ -28,16 +32,25 @@ def main(grid: Grid, context: Context) -> None:
     told = dict.fromkeys(map(str, nodes), "did not answer")
     kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
     told |= {node: what for node, what in kept.items() if node in told}  # of the dead the SuperLink tells, as node 1
-    (out / "nodes.json").write_text(json.dumps(told, indent=1))
+    (out / NODES).write_text(json.dumps(told, indent=1))
     test = str(given["test"]) or None
     oneshot_fl.aggregate(uploads, *shlex.split(str(given["server-settings"])), folder=out, test=test)
 
 
 def come(grid: Grid, wanted: int, seconds: float) -> list[int]:
-    """The nodes that are there, once there are so many of them or the time is over."""
+    """The nodes that are there, once there are so many of them or the time is over.
+
+    Raises:
+        ValueError: there are more, so that nobody can say whose models are wanted.
+    """
     end = time.monotonic() + seconds
     while len(nodes := sorted(grid.get_node_ids())) < wanted and time.monotonic() < end:
         time.sleep(0.5)
+    if len(nodes) > wanted:
+        raise ValueError(
+            f"clients={wanted}: {len(nodes)} clients are connected; set clients to {len(nodes)}, or let only the "
+            f"{wanted} of this federation connect"
+        )
     return nodes
 
 

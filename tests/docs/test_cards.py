@@ -5,6 +5,7 @@ from pathlib import Path
 from docgen.cards import card_page, card_pages, spaced
 
 ROOT = Path(__file__).parents[2]
+IN_WORDS = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen"}
 
 
 def test_equations_stand_between_the_citation_and_the_tables():
@@ -24,6 +25,7 @@ def test_lists_and_tables_get_the_line_before_them_that_markdown_asks_for():
 def test_every_card_of_a_paper_has_its_equations():
     pages = card_pages(ROOT / "src/oneshot_fl/methods", ROOT / "docs/equations")
     assert len(pages) >= 13
+    assert f"(methods/index.md): {IN_WORDS[len(pages)]} of them" in (ROOT / "docs/index.md").read_text()
     index = (ROOT / "docs/methods/index.md").read_text()
     for name in (path.stem for path in (ROOT / "docs/equations").glob("*.md")):
         assert "## Equations" in pages[f"methods/{name}.md"]

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 APP = ROOT / "examples" / "flower"
 BIN = Path(sys.executable).parent
 needs_flower = pytest.mark.skipif(
-    find_spec("flwr") is None, reason="needs Flower: pip install 'oneshot-fl[flower]', in an environment of its own"
+    find_spec("flwr") is None, reason="needs Flower: pip install '.[flower]', in an environment of its own"
 )
 
 PATIENT = """

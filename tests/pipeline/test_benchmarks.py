@@ -1,18 +1,26 @@
 """The benchmarks measure what they say; what comes out is never tested, because machines are shared."""
 
+import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import attacks, gpu_evidence, literal
+from benchmarks import __main__ as main
+from benchmarks import attacks, cases, gpu_evidence, literal, report, runs, some_passed, sweeps
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
-from benchmarks.cases import rows_of_parts
+from benchmarks.cases import rows_of_parts, run_once
 from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import GREY
@@ -30,6 +38,22 @@ def test_both_versions_run_and_tell_the_seconds_of_the_same_parts(method):
         assert list(seconds) == PARTS
         assert sum(seconds[part] for part in PARTS[:-1]) <= seconds["whole"]
         assert min(seconds[part] for part in ("clients", "generator", "pool")) > 0
+
+
+@pytest.mark.parametrize("way", ["literal", "32-true"])
+def test_nothing_is_composed_while_the_clock_of_either_version_runs(way, monkeypatch):
+    """Composing a configuration takes longer than a step: whoever had it timed would look slow."""
+    told = []
+
+    def noted(name, act):
+        return lambda *args, **kwargs: told.append(name) or act(*args, **kwargs)
+
+    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=noted("clock", time.perf_counter)))
+    for name in ("composed", "experiment_of"):
+        monkeypatch.setattr(runs, name, noted("composed", getattr(runs, name)))
+    run_once(way, "co_boosting", TINY)
+    assert told[0] == "composed"
+    assert "composed" not in told[told.index("clock") :]
 
 
 def test_a_row_a_part_with_the_ratios_of_the_ways():
@@ -88,13 +112,73 @@ def test_rows_become_a_table():
     assert markdown([{"a | b": 0.12345, "c": 2}]) == "| a / b | c |\n| --- | --- |\n| 0.123 | 2 |"
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Tables that take no time; what was measured is appended to the list."""
+    measured = []
+    for name in ("Choices", "Lightning"):
+        monkeypatch.setitem(cases.GROUPS, name, lambda repeats, name=name: measured.append(name) or [{"it": 1.5}])
+    monkeypatch.setattr(main, "commit", lambda: "abc")
+    monkeypatch.setattr(main, "keep_freed_memory", lambda: None)
+    return measured
+
+
+def test_a_table_that_is_measured_alone_leaves_the_others_in_the_file(quick, tmp_path):
+    out = tmp_path / "speed.json"
+    earlier = {"commit": "before", "machine": "another"}
+    out.write_text(json.dumps({"Choices": [{"it": 3.0}], "Many": [], "measured": {"Many": earlier}}))
+    main.measure(["Lightning", "Choices"], 1, out)
+    now = {"commit": "abc", "machine": main.machine()}
+    assert "threads" in now["machine"]
+    assert json.loads(out.read_text()) == {
+        "Choices": [{"it": 1.5}],
+        "Many": [],
+        "Lightning": [{"it": 1.5}],
+        "measured": {"Many": earlier, "Lightning": now, "Choices": now},
+    }
+
+
+@pytest.mark.parametrize(("name", "content"), [("absent/speed.json", None), ("a.json", "rows"), ("a.json", "[]")])
+def test_where_tables_cannot_be_kept_nothing_is_measured(name, content, quick, tmp_path, monkeypatch, capsys):
+    if content:
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "Choices", "--out", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert (end.value.code, quick) == (2, [])
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("runs", [-50, 0, 49, 520])
+def test_a_report_of_so_many_runs_as_no_sweep_has_is_refused(runs, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["report", "--runs", str(runs)])
+    monkeypatch.setattr(report, "synthetic_sweep", None)
+    with pytest.raises(SystemExit) as end:
+        report.main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        f"oneshot_fl: --runs {runs}: must be a multiple of 50, above 0: each setting has 10 methods with 5 seeds\n"
+    )
+
+
+def test_a_report_is_of_as_many_runs_as_were_asked_for(tmp_path):
+    assert len(report.alphas_of(500)) == 10
+    sweep = {"methods": report.METHODS, "seeds": report.SEEDS, "class_names": "01"}
+    assert report.synthetic_sweep(tmp_path, alphas=report.alphas_of(50), **sweep) == 50
+
+
+def test_the_kept_numbers_tell_by_what_they_were_measured():
+    tables = main.kept(Path(__file__).parents[2] / "docs" / "results" / "speed.json")
+    assert tables["measured"].keys() == tables.keys() - {"measured"}
+
+
 def test_runs_under_attack_become_means_over_their_seeds():
     """The mean of 80 and 90 is 85, their standard deviation 10 / sqrt(2)."""
     shared = {"clients": 5, "method": "dense", "gate": "none"}
     rows = [
-        *({**shared, "attack": "scale", "server": server} for server in (0.8, 0.9)),
-        {**shared, "attack": "zero", "server": 0.5},
-        {**shared, "attack": "zero", "error": "diverged"},
+        *({**shared, "seed": seed, "attack": "scale", "server": server} for seed, server in enumerate((0.8, 0.9))),
+        {**shared, "seed": 0, "attack": "zero", "server": 0.5},
+        {**shared, "seed": 1, "attack": "zero", "error": "diverged"},
     ]
     assert attacks.table(rows).splitlines()[2] == "| 5 | dense | none | 85.0 ± 7.1 (2) | 50.0 (1), error (1) |"
 
@@ -112,6 +196,7 @@ def test_every_step_of_the_accelerators_table_runs_on_any_device():
 
 def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_evidence, "GRACE", 0.5)
+    monkeypatch.setattr(gpu_evidence, "code", lambda: "the same")
     mark = f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'ran').open('a').write('x')"
     commands = {
         "quick": [sys.executable, "-c", mark],
@@ -125,8 +210,91 @@ def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     assert told == ["quick: done", "wrong: failed (3), see wrong.log", "long: goes on in the next call", *told[1:3]]
 
 
+def test_a_piece_of_another_command_or_of_other_code_is_not_done(tmp_path, monkeypatch):
+    def left(code, *words):
+        monkeypatch.setattr(gpu_evidence, "code", lambda: code)
+        monkeypatch.setattr(gpu_evidence, "run_until", lambda command, end, log: ran.append(command) or 0)
+        return gpu_evidence.work_off({"runs": list(words)}, tmp_path, seconds=60)
+
+    ran = []
+    for code, *words in (("now", "tiny"), ("now", "whole"), ("now", "tiny"), ("later", "whole"), ("later", "whole")):
+        assert left(code, *words) == []
+    assert ran == [["tiny"], ["whole"], ["whole"]]
+
+
+def test_what_was_done_before_commands_were_told_is_not_taken_for_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_evidence, "code", lambda: "now")
+    (tmp_path / "done.json").write_text('["runs"]')
+    assert gpu_evidence.work_off({"runs": ["true"]}, tmp_path, seconds=0) == ["runs"]
+
+
+def test_the_evidences_code_is_everybodys(monkeypatch):
+    monkeypatch.setattr(gpu_evidence, "digest", set)
+    modules = ("oneshot_fl.pipeline", "oneshot_fl.methods.fedhydra", "oneshot_fl.phases", "benchmarks.cases")
+    assert gpu_evidence.code() >= {*modules, "tests.pipeline.test_gpu"}
+
+
+@pytest.mark.parametrize(("stats", "code"), [({"passed": [1], "skipped": [1]}, 0), ({"skipped": [1]}, 5)])
+def test_tests_that_were_all_skipped_are_no_evidence(stats, code, tmp_path):
+    plugins = SimpleNamespace(get_plugin={"terminalreporter": SimpleNamespace(stats=stats)}.get)
+    session = SimpleNamespace(config=SimpleNamespace(pluginmanager=plugins), exitstatus=0)
+    some_passed.pytest_sessionfinish(session, session.exitstatus)
+    assert session.exitstatus == code
+    assert "benchmarks.some_passed" in gpu_evidence.pieces("DIR", tmp_path, tiny=False)["tests"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_whoever_stops_the_evidence_stops_what_it_runs(number, tmp_path):
+    child = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+    script = f"""
+import sys
+from pathlib import Path
+from benchmarks import gpu_evidence
+gpu_evidence.code = lambda: "now"
+gpu_evidence.pieces = lambda *args, tiny: {{"long": [sys.executable, "-c", {child!r}]}}
+sys.argv = ["gpu_evidence", "--tiny", "--out", "."]
+gpu_evidence.main()
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE
+    )
+    pid = tmp_path / "pid"
+    while not (pid.is_file() and pid.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.communicate()[1].count(b"\n") == 1
+    assert process.returncode == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize("words", [["--data"], ["--data", ""], ["--data", "/nowhere"]])
+def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu_evidence", *words, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as end:
+        gpu_evidence.main()
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--data" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_pieces_are_what_their_names_say(tmp_path):
     whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
     assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two classes"]
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
     assert "trainer=cpu" in tiny["two classes"]
+    assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two classes"])
+
+
+def test_a_sweep_that_is_done_is_found_done(tmp_path, monkeypatch):
+    """But for the two workers that it starts, which other tests do."""
+    monkeypatch.setenv("ONESHOT_FL_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sweeps, "idle", lambda *_: None)
+    rows = sweeps.measure(1, tmp_path)
+    HydraConfig.instance().cfg = None  # what Hydra leaves behind, and the process goes on here
+    assert [row["jobs"] for row in rows] == [1, 1, 1, 1]
+    (trace,) = (tmp_path / "sweep").rglob("run.json")
+    assert json.loads(trace.read_text())["status"] == "done"

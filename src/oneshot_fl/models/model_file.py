@@ -21,7 +21,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from oneshot_fl.artifacts import save_tensors
-from oneshot_fl.disk import reason
+from oneshot_fl.disk import reason, writing
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription, described_by
@@ -74,11 +74,13 @@ class ModelFile:
 
 
 def write_model(path: Path, tensors: Mapping[str, Tensor], description: ModelDescription) -> str:
-    """Write a model file and return its SHA-256.
+    """Write a model file, and its folder where there is none, and return its SHA-256.
 
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
+    with writing(str(path.parent)):
+        path.parent.mkdir(parents=True, exist_ok=True)
     return save_tensors(tensors, path, description.metadata())
 
 

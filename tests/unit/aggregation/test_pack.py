@@ -48,6 +48,20 @@ def test_what_torch_saves_becomes_an_upload(saved, tmp_path):
     torch.testing.assert_close(load(file)(x), model(x), **tolerance)
 
 
+def test_a_folder_that_is_not_there_yet_is_made(tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    out = tmp_path / "new" / "up" / "north.safetensors"
+    pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    assert read_model(out).description.samples == 6
+
+
+def test_nothing_is_made_where_a_file_lies_in_the_way(tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    (tmp_path / "up").write_text("")
+    with pytest.raises(OneshotError, match=r"up: cannot be written \(File exists\)"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "up" / "north.safetensors")
+
+
 def test_any_importable_class_can_be_packed_and_is_told_its_number_of_classes(tmp_path):
     from torchvision.models import resnet18
 

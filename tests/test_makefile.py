@@ -1,0 +1,36 @@
+"""Targets that run for hours: what they need is asked for first, and what fails is not lost."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = [f"experiment=evidence/{name}" for name in ("mnist_dirichlet", "mnist_two_classes")]
+
+
+def _make(*words: str) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if name not in ("DATA", "MAKEFLAGS", "MAKELEVEL")}
+    return subprocess.run(["make", *words], env=own, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("target", ["evidence", "gpu-evidence"])
+@pytest.mark.parametrize("data", [(), ("DATA=",)])
+def test_evidence_without_data_is_one_line_before_anything_is_set_up(target, data):
+    done = _make(target, *data, "READY=/nowhere/ready", "PYTHON=false")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"make {target} DATA=folder" in line
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("code", "columns"), [(0, 2), (1, 2), (143, 1)])
+def test_a_column_that_fails_is_told_at_the_end_and_one_that_was_stopped_ends_all(code, columns, tmp_path):
+    (tmp_path / "ready").touch()
+    run = tmp_path / "run"
+    run.write_text(f'#!/bin/sh\necho "$4" >> {tmp_path}/ran\ncase "$4" in *dirichlet) exit {code};; esac\n')
+    run.chmod(0o755)
+    done = _make("evidence", "DATA=data", f"READY={tmp_path / 'ready'}", f"RUN={run}")
+    assert (done.returncode == 0) == (code == 0)
+    assert (tmp_path / "ran").read_text().split() == COLUMNS[:columns]
