@@ -10,9 +10,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.serverapp import Grid, ServerApp
 
 import oneshot_fl
-from oneshot_fl.aggregation.earlier import remove_result
+from oneshot_fl.config.record import SUMMARY
 
-NODES = "nodes.json"
 app = ServerApp()
 
 
@@ -23,8 +22,8 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(str(given["out"]))
     if not out.is_absolute():
         raise ValueError(f"out={out}: must be a whole path: Flower runs this wherever the SuperLink was started")
-    remove_result(out)  # `flwr run` does not say whether a run failed: whether a result is there has to
-    (out / NODES).unlink(missing_ok=True)
+    if (out / SUMMARY).exists():  # `flwr run` does not say whether a run failed: whether a result is there has to
+        raise ValueError(f"out={out}: holds the result of an earlier run; choose another folder, or move that away")
     nodes = come(grid, int(given["clients"]), float(given["wait"]))
     asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
     uploads = out / f"uploads-{context.run_id}"
@@ -32,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
     told = dict.fromkeys(map(str, nodes), "did not answer")
     kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
     told |= {node: what for node, what in kept.items() if node in told}  # of the dead the SuperLink tells, as node 1
-    (out / NODES).write_text(json.dumps(told, indent=1))
+    (out / "nodes.json").write_text(json.dumps(told, indent=1))
     test = str(given["test"]) or None
     oneshot_fl.aggregate(uploads, *shlex.split(str(given["server-settings"])), folder=out, test=test)
 

@@ -1,4 +1,4 @@
-"""The one error that users are meant to see, its kinds that somebody tells apart, and how to quote."""
+"""The one error that users are meant to see, its kind for uploads of which none is left, and how to quote."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,6 @@ class OneshotError(Exception):
 
     The program prints the line, without a traceback, and ends with exit code 2.
     """
-
-
-class NotAllowedError(OneshotError):
-    """A file names code or arguments that are used only where `--allow` names them: a mistake in the command."""
 
 
 class NothingLeftError(OneshotError):

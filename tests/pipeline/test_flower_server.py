@@ -1,4 +1,4 @@
-"""Flower's server side without Flower: whom it asks, and what it leaves where a run fails."""
+"""Flower's server side without Flower: whom it asks, and what it refuses."""
 
 import json
 import sys
@@ -81,11 +81,11 @@ def test_nobody_is_asked_where_more_have_come_than_were_awaited(server, tmp_path
     assert grid.asked == []
 
 
-def test_no_earlier_result_is_left_where_a_run_fails(server, tmp_path):
-    names = ("summary.json", "server.safetensors", "report.html", "report.json", "nodes.json")
-    for name in names:
+def test_an_earlier_result_is_neither_lost_nor_taken_for_a_new_one(server, tmp_path):
+    for name in ("summary.json", "server.safetensors", "nodes.json"):
         (tmp_path / name).write_text("earlier")
-    (tmp_path / "uploads-6").mkdir()
-    with pytest.raises(ValueError, match="clients=2"):
-        server.main(Grid([1, 2, 3]), _context(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["uploads-6"]
+    grid = Grid([1, 2])
+    with pytest.raises(ValueError, match="holds the result of an earlier run; choose another folder"):
+        server.main(grid, _context(tmp_path))
+    assert grid.asked == []
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"earlier"}

@@ -14,7 +14,7 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
-from oneshot_fl.errors import NotAllowedError, NothingLeftError, OneshotError, named_line
+from oneshot_fl.errors import NothingLeftError, OneshotError, named_line
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
@@ -63,8 +63,7 @@ def federation_of(
         gate: judges the uploads, where there is one.
 
     Raises:
-        NothingLeftError: no file is an upload that can be used; its cause is a `NotAllowedError` where none could even
-            be read and `allowed` is to blame.
+        NothingLeftError: no file is an upload that can be used.
     """
     members, unreadable = _read(found, allowed)
     turned_away: list[Quarantined] = []
@@ -80,22 +79,19 @@ def federation_of(
 def _read(found: Iterable[Found], allowed: Collection[str]) -> tuple[list[Member], list[Quarantined]]:
     members: list[Member] = []
     unreadable: list[Quarantined] = []
-    not_allowed: list[NotAllowedError] = []
     for each in found:
         try:
             members.append(_member(each, allowed, members))
         except OneshotError as error:
             unreadable.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
-            not_allowed += [error] if isinstance(error, NotAllowedError) else []
-    if not members:
-        raise _nothing_left(unreadable) from next(iter(not_allowed), None)
     return members, unreadable
 
 
 def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
     """The federation of those of `read` whose images most of them take."""
     if not read:
-        raise _nothing_left([*unreadable, *turned_away])
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in [*unreadable, *turned_away])
+        raise NothingLeftError(f"no upload can be used ({reasons})")
     size = _most_common([_images_of(one) for one in read])
     members = [one for one in read if _images_of(one) == size]
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
@@ -104,11 +100,6 @@ def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_awa
     tones = _common_tones([one.description.tones for one in members])
     uploads = _uploads(members, spec, names, [*unreadable, *others, *turned_away])
     return Federation(spec, tones, names, tuple(members), uploads)
-
-
-def _nothing_left(turned_away: Sequence[Quarantined]) -> NothingLeftError:
-    reasons = "; ".join(f"{one.name}: {one.reason}" for one in turned_away)
-    return NothingLeftError(f"no upload can be used ({reasons})")
 
 
 def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:

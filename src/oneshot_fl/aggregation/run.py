@@ -12,9 +12,8 @@ from rich.console import Console
 
 from oneshot_fl.aggregation.classes import note_of_look_alikes, note_of_unused, tree_by_class
 from oneshot_fl.aggregation.contribution import contributions
-from oneshot_fl.aggregation.earlier import PAGE, REPORT, remove_result
 from oneshot_fl.aggregation.federation import Federation, federation_of
-from oneshot_fl.aggregation.found import Found, found_in
+from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.record import SUMMARY
@@ -23,14 +22,13 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.disk import write_atomically, writing
-from oneshot_fl.errors import NotAllowedError, NothingLeftError, OneshotError
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
-from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Quarantined
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.pipeline import assess, serve
-from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import NAME, write_server
@@ -51,9 +49,6 @@ def aggregate(
 ) -> dict[str, Any]:
     """Make one model of uploads; `out` gets `server.safetensors`, `summary.json`, `report.json` and `report.html`.
 
-    What an earlier call left there goes once uploads were found to be unusable, or once work on them begins. Mistakes
-    in the arguments come before that and cost nothing.
-
     Args:
         uploads: a folder or zip.
         overrides: of the server's half of the configuration.
@@ -73,8 +68,8 @@ def aggregate(
     begun, console = time.perf_counter(), Console()
     with writing(str(out)):
         out.mkdir(parents=True, exist_ok=True)
-    gate, found = gate_of(overrides), found_in(uploads)
-    federation = _judged(found, gate, out, strict=strict, allowed=allowed)
+    federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
+    _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each
         for member in federation.members
@@ -85,7 +80,6 @@ def aggregate(
     tested = None if test is None else _test_set(test, federation, plan)
     notes = [*of_plan, *note_of_look_alikes(federation.class_names)]
     data_key = _key(federation, tested)
-    remove_result(out)
     with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:
             context.progress.note(note)
@@ -108,27 +102,6 @@ def _check_apart(uploads: Path, out: Path) -> None:
             f"--out {out}: is {uploads} itself or lies in it, where the next call would take {NAME} for an upload; "
             "choose a folder outside of it"
         )
-
-
-def _judged(
-    found: Sequence[Found],
-    gate: Recipe[UploadStep] | None,
-    out: Path,
-    *,
-    strict: bool,
-    allowed: Collection[str],
-) -> Federation:
-    """The uploads that can be used; where they themselves end it, no result of others stays behind in `out`."""
-    try:
-        federation = federation_of(found, allowed=allowed, gate=gate)
-    except NothingLeftError as error:
-        if not isinstance(error.__cause__, NotAllowedError):
-            remove_result(out)
-        raise
-    if strict and federation.uploads.quarantined:
-        remove_result(out)
-    _stop_if(strict, federation.uploads.quarantined)
-    return federation
 
 
 def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
@@ -181,10 +154,12 @@ def _written(
         tones=federation.tones,
     )
     write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
-    write_atomically(out / REPORT, json.dumps(report, indent=1))
-    write_atomically(out / PAGE, as_html(report))
+    write_atomically(out / "report.json", json.dumps(report, indent=1))
+    write_atomically(out / "report.html", as_html(report))
     write_atomically(out / SUMMARY, json.dumps(summary, indent=1))
     accepted, turned_away = len(report["accepted"]), len(report["quarantined"])
     tested = "" if accuracies is None else f", test accuracy {accuracies.server:.2%}"
-    console.print(f"{accepted} of {accepted + turned_away} uploads used{tested}; report: {out / PAGE}", soft_wrap=True)
+    console.print(
+        f"{accepted} of {accepted + turned_away} uploads used{tested}; report: {out / 'report.html'}", soft_wrap=True
+    )
     return summary

@@ -18,7 +18,7 @@ from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.compose import architecture as chosen
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.rules import check_call, target_of
-from oneshot_fl.errors import NotAllowedError, OneshotError, named_line
+from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
@@ -107,7 +107,7 @@ def _recipe(
 ) -> Recipe[nn.Module]:
     name = str(settings["_target_"])
     if name not in ours and name not in allowed:
-        raise NotAllowedError(
+        raise OneshotError(
             f"{source}: its architecture is {shown(name)}, which is not one of ours and not allowed here; where you "
             f"trust that code, --allow {shown(name)}"
         )
@@ -117,7 +117,7 @@ def _recipe(
     arguments = {each: value for each, value in settings.items() if each not in ("_target_", "name")}
     taken = signature(target).parameters
     if name not in allowed and (extra := arguments.keys() - taken.keys() - SWITCHES):
-        raise NotAllowedError(
+        raise OneshotError(
             f"{key}.{sorted(extra)[0]}: is no argument that a file may set; where you trust that file, --allow {name}"
         )
     make = partial(target, **arguments)
