@@ -16,7 +16,7 @@ from benchmarks.honest_uploads import samples
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.seeds import torch_generator
 
-KEPT = Path(__file__).parents[2] / "docs" / "results" / "attacks.jsonl"
+KEPT = Path(__file__).parents[2] / "docs" / "results" / "attacks.ndjson"
 CASE = {
     "method": "fedavg",
     "clients": 5,

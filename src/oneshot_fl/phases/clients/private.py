@@ -58,12 +58,14 @@ class PrivateModule(ClientModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser, with clipped gradients and noise."""
-        return DPOptimizer(
+        optimizer = DPOptimizer(
             self.optimizer(self.model.parameters()),
             noise_multiplier=self.noise,
             max_grad_norm=cast(float, self.training_settings.clip),
             expected_batch_size=round(self.expected),
         )
+        optimizer.attach_step_hook(_lay_gradients_like_weights)
+        return optimizer
 
     def facts(self) -> dict[str, Any]:
         """The epsilon that was spent, and the noise, in units of `clip`."""
@@ -71,6 +73,15 @@ class PrivateModule(ClientModule):
         accountant.history = [(self.noise, self.rate, self.steps * len(self.epoch_losses))]
         spent = accountant.get_epsilon(delta=cast(float, self.training_settings.delta)) if self.epoch_losses else 0.0
         return {"epsilon": round(spent, 4), "noise": self.noise}
+
+
+def _lay_gradients_like_weights(optimizer: DPOptimizer) -> None:
+    """Put the gradients that Opacus has summed in their weights' memory layout, which may be channels-last.
+
+    A fused optimiser on a CPU takes both in the order in which they lie in memory, and says nothing where that differs.
+    """
+    for parameter in optimizer.params:
+        parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
 
 
 class PoissonBatches:

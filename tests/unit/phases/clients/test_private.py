@@ -1,4 +1,5 @@
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -6,6 +7,7 @@ import pytest
 import torch
 from opacus.accountants import RDPAccountant
 from torch import nn
+from torch.nn import functional as F
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
@@ -60,6 +62,30 @@ def test_one_sample_moves_the_weights_by_no_more_than_the_clip():
     moved = module.model[1].weight.detach().flatten()
     assert moved.norm() == pytest.approx(0.1, rel=1e-4)  # mean of two equal gradients
     assert moved.tolist() == pytest.approx([0.0707, -0.0707], abs=1e-3)
+
+
+def test_without_clipping_and_noise_a_step_is_that_of_the_plain_optimiser():
+    """Of weights in any memory layout: a fused step on a CPU pairs them with gradients as they lie there."""
+    torch.manual_seed(0)
+    spec = DataSpec(2, 2, 4, (0.5,) * 2, (0.5,) * 2)
+    batches = ImageBatches(
+        torch.randint(256, (3, 2, 4, 4), dtype=torch.uint8),
+        torch.tensor([0, 1, 1]),
+        spec=spec,
+        batch_size=3,
+        rng=torch_generator(0),
+    )
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
+    plain = deepcopy(model)
+    F.cross_entropy(plain(spec.to_input(batches.images)), batches.labels).backward()
+    expected = [parameter.detach() - 0.5 * parameter.grad for parameter in plain.parameters()]
+    training = replace(TRAINING, epochs=1, batch_size=3, clip=1e6, optimizer=recipe_of(torch.optim.SGD, lr=0.5))
+    module = Classifier().module(model, training, batches, spec)
+    module.noise = 0.0
+    with trainer_of(module, replace(CPU, channels_last=True)) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    for parameter, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_draw_without_a_sample_is_a_step_of_noise_alone():
