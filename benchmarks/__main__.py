@@ -18,10 +18,11 @@ share_the_cores()  # before torch is loaded
 import torch  # noqa: E402
 
 from benchmarks.cases import ACCELERATOR, GROUPS, Row  # noqa: E402
-from benchmarks.mistakes import one_line, require_folder  # noqa: E402
+from benchmarks.folders import require_folder  # noqa: E402
 from oneshot_fl.code import commit  # noqa: E402
 from oneshot_fl.disk import write_atomically  # noqa: E402
 from oneshot_fl.errors import OneshotError  # noqa: E402
+from oneshot_fl.mistakes import mistakes_told  # noqa: E402
 
 ON_CPU = [name for name in GROUPS if name != ACCELERATOR]
 
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=ON_CPU, help="tables to make")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     given = parser.parse_args()
-    with one_line():
+    with mistakes_told():
         measure(given.only, given.repeats, given.out)
 
 

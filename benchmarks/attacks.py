@@ -20,12 +20,12 @@ import torch
 
 import oneshot_fl
 from benchmarks.attack_table import asked, read_rows, table
-from benchmarks.mistakes import one_line, require_folder
+from benchmarks.folders import require_folder
 from oneshot_fl.code import commit
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.compose import choices
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.errors import one_line as on_one_line
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.phases.prepare import prepare
 from oneshot_fl.process import say
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--overrides", nargs="*", default=[])
     parser.add_argument("--table", metavar="WHAT", help="print what is there, and run nothing: server, probability ...")
     given = parser.parse_args()
-    with one_line():
+    with mistakes_told():
         if given.table:
             print(table(read_rows(given.out), given.table))
         elif untold := work_off(list(_cases(given)), given.out):
@@ -135,8 +135,8 @@ def outcome(case: Case, folder: Path) -> dict[str, Any]:
         summary = oneshot_fl.run(*words(case), folder=place_of(case, folder)).summary
     except (OneshotError, RuntimeError, ValueError, OSError, MemoryError) as error:
         if case["attack"] == "none" or of_the_machine(error):
-            raise NotMeasuredError(on_one_line(error)) from error
-        return {"error": on_one_line(error)}
+            raise NotMeasuredError(one_line(error)) from error
+        return {"error": one_line(error)}
     return {
         "server": summary["server"]["accuracy_last"],
         **summary["ensemble"]["rows"],

@@ -15,9 +15,9 @@ from typing import Any
 
 import benchmarks
 import oneshot_fl
-from benchmarks.mistakes import one_line
 from oneshot_fl.code import digest
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import stoppable
 
 GRACE = 20.0
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.5, help="of this call")
     parser.add_argument("--tiny", action="store_true", help="try the pieces on a CPU, with runs of seconds")
     given = parser.parse_args()
-    with stoppable(), one_line():
+    with stoppable(), mistakes_told():
         if not given.tiny:
             require_data(given.data)
         left = work_off(pieces(given.data, given.out, tiny=given.tiny), given.out, seconds=60 * given.minutes)

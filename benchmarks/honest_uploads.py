@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from benchmarks.mistakes import one_line
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import composed
 from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.context import Context
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--federations", type=int, default=20)
     parser.add_argument("--overrides", nargs="*", default=[])
     given = parser.parse_args()
-    with one_line():
+    with mistakes_told():
         print(json.dumps(told(given.federations, given.overrides), indent=1))
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mistakes import one_line
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.mistakes import mistakes_told
 
 METHODS = ("fedavg", "ot", "feddf", "dense", "f_dafl", "f_adi", "co_boosting", "fedhydra", "fedmho", "fedchorus")
 ROUNDS, CLIENTS, SEEDS = 200, 10, 5
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500, help=f"a multiple of {A_SETTING}")
     parser.add_argument("--browser", default=shutil.which("chromium"))
     options = parser.parse_args()
-    with one_line():
+    with mistakes_told():
         print(json.dumps(measure(alphas_of(options.runs), options.browser)))
 
 

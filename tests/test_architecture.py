@@ -69,7 +69,7 @@ FLOORS = (
     ("store", "recipe", "tracking"),
     ("artifacts", "code", "fits", "locks"),
     ("syntax",),
-    ("disk", "ledger"),
+    ("disk", "ledger", "mistakes"),
     ("devices",),
     ("process", "seeds", "errors", "values", "version", "energy"),
 )

@@ -7,14 +7,13 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from oneshot_fl.errors import NothingLeftError, OneshotError
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import keep_freed_memory, say, share_the_cores, stoppable
 
 app = typer.Typer(
@@ -50,21 +49,12 @@ def main() -> None:
     with stoppable():
         words = sys.argv[1:]
         if words and words[0] in OWN:
-            with _one_line():
+            with mistakes_told():
                 app(prog_name="oneshot-fl")
         else:
             from oneshot_fl.__main__ import main as hydra_main
 
             hydra_main()
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    try:
-        yield
-    except OneshotError as error:
-        say(str(error))
-        sys.exit(3 if isinstance(error, NothingLeftError) else 2)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -27,6 +27,16 @@ def writing(where: str) -> Iterator[None]:
         ) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those it lies in, where it is not there.
+
+    Raises:
+        OneshotError: it cannot be made.
+    """
+    with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def reason(error: Exception) -> str:
     """Why something failed, in one line without paths."""
     return getattr(error, "strerror", None) or " ".join(str(error).split())

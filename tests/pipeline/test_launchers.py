@@ -40,7 +40,9 @@ def test_failed_jobs_are_told_and_only_they_run_again(tmp_path):
     assert (done.returncode, _statuses(tmp_path / "sweep")) == (2, ["done", "failed"])
     assert "job 1 of 2 failed" in done.stderr
     run = partial(call, cwd=tmp_path, tiny=False)
-    told = run("status", "sweep").stdout.splitlines()
+    status = run("status", "sweep")
+    assert status.returncode == 0
+    told = status.stdout.splitlines()
     assert "2 jobs: 1 done, 1 failed" in told[0]
     assert told[1].startswith("job 1 of 2 failed")
     python, dash_m, program, *words = shlex.split(told[2])

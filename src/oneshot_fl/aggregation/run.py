@@ -21,7 +21,7 @@ from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import labelled, read_images
-from oneshot_fl.disk import write_atomically, writing
+from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.parts.uploads import Quarantined
@@ -66,8 +66,7 @@ def aggregate(
     """
     _check_apart(uploads, out)
     begun, console = time.perf_counter(), Console()
-    with writing(str(out)):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [

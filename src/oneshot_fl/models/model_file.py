@@ -21,7 +21,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from oneshot_fl.artifacts import save_tensors
-from oneshot_fl.disk import reason, writing
+from oneshot_fl.disk import make_folder, reason
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription, described_by
@@ -79,8 +79,7 @@ def write_model(path: Path, tensors: Mapping[str, Tensor], description: ModelDes
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
-    with writing(str(path.parent)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     return save_tensors(tensors, path, description.metadata())
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.config.record import SUMMARY
-from oneshot_fl.disk import write_atomically, writing
+from oneshot_fl.disk import make_folder, write_atomically, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.card import model_card
@@ -65,8 +65,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
     served = load(place, allowed=allowed)
     folder = out if out is not None else (place if place.is_dir() else place.parent) / "export"
-    with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = [WRITERS[name](PixelsIn(served).eval(), served, folder) for name in formats]
     card = folder / "README.md"
     write_atomically(card, model_card(served, _summary(place), [path.name for path in paths]))

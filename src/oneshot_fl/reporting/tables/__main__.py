@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
@@ -52,11 +53,8 @@ def tables(
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line for a mistake."""
     options = _parser().parse_args(arguments)
-    try:
+    with mistakes_told():
         _print(options)
-    except OneshotError as error:
-        say(str(error))
-        sys.exit(2)
 
 
 def _print(options: argparse.Namespace) -> None:
