@@ -44,6 +44,8 @@ def _through_hydra() -> None:
     except OneshotError as error:  # of the launcher; a single job has told its own
         say(str(error))
         sys.exit(2)
+    except BrokenPipeError:
+        raise  # of our output, which is no mistake in the input
     except Exception as error:
         if isinstance(error, HydraException | OmegaConfBaseException) or error not in OF_JOBS:
             say(explain(error, sys.argv[1:]))

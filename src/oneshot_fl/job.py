@@ -1,6 +1,7 @@
 """One job: an experiment becomes a finished run in its folder, with the trace of how it stands."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from oneshot_fl.reporting.record import Trace, traced
 
 if TYPE_CHECKING:
     from oneshot_fl.experiment import Experiment
+
+COMMAND = ("overrides", "searched")
+"""What whoever asks for a run knows of its command; a composed configuration only knows that of Hydra's own jobs."""
 
 
 def job(
@@ -37,10 +41,11 @@ def job(
     with traced(folder, known) as trace:
         _lease(config, trace)
         experiment = bind()
-        trace.describe({**experiment.record, **_own(known), **(place.told if place else {})})
+        record = {**experiment.record, **{key: known[key] for key in COMMAND if key in known}}
+        trace.describe({**record, **_own(known), **(place.told if place else {})})
         from oneshot_fl.pipeline import run
 
-        summary = run(experiment, folder)
+        summary = run(replace(experiment, record=record), folder)
     if place:
         place.remember(folder)
     return summary

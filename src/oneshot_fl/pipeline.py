@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.data.batches import ImageBatches
@@ -45,12 +44,12 @@ from oneshot_fl.reporting.server_file import NAME
 from oneshot_fl.reporting.summary import class_counts, final_metrics, summarise, write_results
 from oneshot_fl.session import session
 from oneshot_fl.tracking.loggers import RunLog
-from oneshot_fl.tracking.progress import Progress
+from oneshot_fl.tracking.progress import Progress, terminal
 
 
 def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """One run: everything from the data set to `summary.json` in `folder`; returns the summary."""
-    running, console = Meter(), Console()
+    running, console = Meter(), terminal()
     folder.mkdir(parents=True, exist_ok=True)
     with session(experiment, folder, console) as context:
         preparing = Meter()

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import time
@@ -44,6 +45,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 """What Ctrl-C, and what schedulers and `kill` send."""
 PATIENCE = 5.0
 """Seconds in which more of them are taken for the same wish: a terminal and a wrapper may both pass one on."""
+UNREAD = 141
+"""The exit code of a program whose output nobody reads any more, as shells have it."""
 INSIST = 1.0
 """Seconds after which a stop that somebody caught and dropped is raised again."""
 
@@ -91,6 +94,8 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            sys.exit(UNREAD)
         interrupted = interruption()
         if interrupted is None or (isinstance(error, SystemExit) and error.code == interrupted.exit_code):
             raise  # not stopped, or told of by a block inside this one
@@ -102,6 +107,16 @@ def stoppable() -> Iterator[None]:
             before |= dict.fromkeys(STOPPING, signal.SIG_IGN)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _nobody_reads() -> bool:
+    """Whether whoever read our output has seen enough, as `head` has; Python must not try to write the rest then."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    if not any(event & select.POLLERR for _, event in output.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 class _Stop:

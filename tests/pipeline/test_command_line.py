@@ -75,6 +75,8 @@ def test_a_users_own_folder_adds_choices(tmp_path):
     assert done.returncode == 0, done.stderr
     (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "outputs").rglob("summary.json"))
     assert summary["method"] == "mine"
+    again = call(*summary["searched"], *summary["overrides"], cwd=tmp_path, tiny=False)  # as reports print it
+    assert again.stdout.startswith("done before, in ")
 
 
 def test_help_and_the_configuration_appear_quickly_without_loading_torch(tmp_path):

@@ -37,6 +37,10 @@ def test_a_folder_of_ones_own_is_read_too(tmp_path):
     mixed = ("model=mixed", "model.names=[small,cnn2]", "method=feddf", "server_model=small", "proxy.samples=64")
     result = oneshot_fl.run(*own, *mixed, folder=tmp_path / "run", config_dir=tmp_path / "conf")
     assert result.summary["partition"]["name"] == "mine"
+    trace = json.loads((tmp_path / "run" / "run.json").read_text())
+    for record in (result.summary, trace):  # the command that makes it again
+        assert record["overrides"] == [*own, *mixed]
+        assert record["searched"] == [f"hydra.searchpath=['file://{tmp_path / 'conf'}']"]
     assert result.summary["models"]["clients"] == ["small", "cnn2"] * (CLIENTS // 2)
     with pytest.raises(OneshotError, match="mine"):
         oneshot_fl.run(*own, folder=tmp_path / "other")

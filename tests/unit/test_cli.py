@@ -50,6 +50,20 @@ def test_any_other_first_word_is_hydras(call, monkeypatch, words):
     assert seen == [list(words)]
 
 
+HELP = (sys.executable, "-m", "oneshot_fl", "--help")
+
+
+def test_help_names_every_command():
+    header = subprocess.run(HELP, capture_output=True, text=True, check=True).stdout.splitlines()[:3]
+    assert set(header[-1].split(", ")) == set(cli.OWN)
+
+
+def test_a_reader_who_has_seen_enough_is_no_mistake():
+    program = subprocess.Popen(HELP, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    program.stdout.close()
+    assert (program.stderr.read(), program.wait()) == ("", 141)
+
+
 def test_tables_get_their_words(call, monkeypatch):
     seen = []
     monkeypatch.setattr("oneshot_fl.reporting.tables.__main__.main", seen.append)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.aggregation.found import check_name
@@ -25,7 +24,7 @@ from oneshot_fl.reporting.versions import versions
 from oneshot_fl.session import arithmetic
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog
-from oneshot_fl.tracking.progress import Progress
+from oneshot_fl.tracking.progress import Progress, terminal
 
 
 def train_client(
@@ -59,7 +58,7 @@ def train_client(
             "partition.clients to how many there are"
         )
     plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
-    with Progress(Console()) as progress:
+    with Progress(terminal()) as progress:
         store = open_store(experiment.store, arithmetic(experiment.trainer))
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]

@@ -33,6 +33,7 @@ from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import NAME, write_server
 from oneshot_fl.session import session
+from oneshot_fl.tracking.progress import terminal
 
 WHITE = "uploads tell which value is white, all of them the same (oneshot-fl pack --max-value)"
 """What is to be done where test images have more than 8 bits."""
@@ -65,7 +66,7 @@ def aggregate(
         OneshotError: something is wrong with the uploads, the overrides, or the test set.
     """
     _check_apart(uploads, out)
-    begun, console = time.perf_counter(), Console()
+    begun, console = time.perf_counter(), terminal()
     make_folder(out)
     federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)

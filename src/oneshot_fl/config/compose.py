@@ -165,6 +165,28 @@ def overrides() -> list[str]:
     return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
 
+def searched() -> list[str]:
+    """The word of a command that says where else than in our folder this job's choices are read from; none if nowhere.
+
+    What other packages add of their own accord is no part of a command.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return _searching(_own_place())
+    sources = HydraConfig.get().runtime.config_sources
+    return _searching([f"{source.schema}://{source.path}" for source in sources if "command-line" in source.provider])
+
+
+def _own_place() -> list[str]:
+    own = OWN_FOLDER.get()
+    return [] if own is None else [f"file://{own}"]
+
+
+def _searching(places: list[str]) -> list[str]:
+    return [f"hydra.searchpath={places}"] if places else []
+
+
 def composed(*wanted: str) -> Any:
     """The configuration with nothing but `wanted` overrides; inside a job Hydra knows the user's own folders too."""
     from hydra import compose, initialize_config_dir
@@ -173,10 +195,8 @@ def composed(*wanted: str) -> Any:
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
         return compose("config", overrides=list(wanted))
-    own = OWN_FOLDER.get()
-    also = [] if own is None else [f"hydra.searchpath=['file://{own}']"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=[*also, *wanted])
+        return compose("config", overrides=[*_searching(_own_place()), *wanted])
 
 
 def _published_method(cfg: DictConfig) -> dict[str, Any]:

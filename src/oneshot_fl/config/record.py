@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
-from oneshot_fl.config.compose import changed, overrides, plain, unresolved
+from oneshot_fl.config.compose import changed, overrides, plain, searched, unresolved
 from oneshot_fl.config.named import code_of, named
 
 SCHEMA = 1
@@ -78,6 +78,7 @@ def choices(cfg: DictConfig) -> dict[str, Any]:
         "models": {"clients": [], "server": ""},
         "settings": {},
         "overrides": overrides(),
+        "searched": searched(),
     }
 
 

@@ -92,7 +92,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
 def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """What a finished run says of itself, for another one that is the same but for what is `known` of it."""
     record = json.loads((done / TRACE).read_text())
-    return record | {key: known[key] for key in ("study", "overrides", "job") if key in known}
+    return record | {key: known[key] for key in ("study", "overrides", "searched", "job") if key in known}
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:

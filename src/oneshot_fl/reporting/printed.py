@@ -17,7 +17,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], files: list[Path
     """A table of clients, ensembles and server, the server class by class, and where the files are."""
     console.print(_table(summary))
     for line in class_lines(summary["server"]):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True, highlight=False)
     if found := privacy_metrics(summary["privacy"]):
         figures = ", ".join(f"{_plain(name)} {value:.3f}" for name, value in found.items())
         console.print(f"privacy (an AUC of 0.5 and a TPR of 0.01 are chance): {figures}", highlight=False)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +17,14 @@ RENEWED = 5.0
 """Seconds between two such lines."""
 HEARTBEAT = 60.0
 """Seconds between two lines of a phase where there is no terminal to show its bar."""
+
+
+def terminal(file: IO[str] | None = None) -> Console:
+    """Where a run tells how it stands, standard output unless another file is given.
+
+    What it prints is what others have named (files, tensors, classes), so brackets and colons mean nothing there.
+    """
+    return Console(file=file, markup=False, emoji=False)
 
 
 class Task:
@@ -80,12 +89,12 @@ class Progress:
 
     def __init__(self, console: Console, folder: Path | None = None) -> None:
         self._bars = Bars(
-            TextColumn("{task.description:>16}"),
+            TextColumn("{task.description:>16}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", markup=False),
             console=console,
             disable=not console.is_terminal,
         )

@@ -4,7 +4,7 @@ import time
 import pytest
 from rich.console import Console
 
-from oneshot_fl.tracking.progress import Progress
+from oneshot_fl.tracking.progress import Progress, terminal
 
 
 def test_without_a_terminal_every_phase_leaves_one_line():
@@ -17,6 +17,21 @@ def test_without_a_terminal_every_phase_leaves_one_line():
         task.finish()
     assert text.getvalue().startswith("local training: 10 client epochs in ")
     assert text.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["[/evil]", "site[old].safetensors", ":cat:", "[link=http://nowhere]"])
+@pytest.mark.parametrize("width", [None, 120])
+def test_what_others_have_named_is_printed_as_it_is(name, width, monkeypatch):
+    text = io.StringIO()
+    console = terminal(text)
+    if width:
+        monkeypatch.setattr(console, "_force_terminal", True)
+        console.width = width
+    with Progress(console) as progress:
+        progress.note(f"quarantined {name}")
+        progress.task(f"of {name}", 1, "rounds").finish(f"class {name}")
+    assert f"quarantined {name}" in text.getvalue()
+    assert f"class {name}" in text.getvalue()
 
 
 def test_without_a_terminal_a_phase_that_is_on_tells_how_far_it_is(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from oneshot_fl.reporting.page.payload import payload
 from oneshot_fl.reporting.page.sections import all_runs, counts_of, failures, sheet_of, verdicts
 from oneshot_fl.reporting.page.settings import Setting, settings_of
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import group_sheet
+from oneshot_fl.reporting.tables.own import AGAINST, check_against, group_sheet
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 from oneshot_fl.reporting.tables.runs import Run
 from oneshot_fl.version import __version__
@@ -33,7 +33,7 @@ class Choices:
     """What server models are judged by."""
     which: str = "last"
     """The round, `last` or `best`, that stands beside the papers' numbers."""
-    against: str = "fedavg"
+    against: str = AGAINST
     """The method that the tables' paired differences are taken from."""
     megabytes: float = 8
     """How much of the page pictures of runs may take."""
@@ -46,8 +46,9 @@ def write_report(runs: list[Run], out: Path, choices: Choices) -> Path:
     """Write the page over `runs`, done or not, to `out`; links to their folders are relative to that.
 
     Raises:
-        OneshotError: the library that draws is not installed.
+        OneshotError: the library that draws is not installed, or no run is of the method that was asked for.
     """
+    check_against(choices.against, runs)
     library = drawing_library()
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, report_page(runs, out, choices, library=library))

@@ -18,7 +18,7 @@ from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
 from oneshot_fl.reporting.tables.measures import METRICS, measure_of
 from oneshot_fl.reporting.tables.not_done import not_done_sheet
-from oneshot_fl.reporting.tables.own import own_sheets
+from oneshot_fl.reporting.tables.own import AGAINST, check_against, own_sheets
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.rank_picture import draw_ranks
@@ -72,6 +72,7 @@ def _print(options: argparse.Namespace) -> None:
     if options.ranks:
         _print_ranks(runs, options)
         return
+    check_against(options.against, runs)
     sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
     print(FORMATS[options.format](sheets))
     if missing := sum(run.status != "done" for run in runs):
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="round of the server (default last)")
     parser.add_argument("--metric", choices=METRICS, default="accuracy", help="what is told (default accuracy)")
-    parser.add_argument("--against", default="fedavg", metavar="METHOD", help="base of the paired differences")
+    parser.add_argument("--against", default=AGAINST, metavar="METHOD", help="base of the paired differences")
     parser.add_argument(
         "--paper", action="append", default=[], metavar="TABLE", help="only this table, whole: fedhydra/table1"
     )

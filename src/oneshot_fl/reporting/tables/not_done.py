@@ -19,7 +19,7 @@ def not_done_sheet(runs: Iterable[Run]) -> Sheet:
 
 def command(run: Run) -> str:
     """What runs it again, for a shell; empty where its record does not tell."""
-    return f"python -m oneshot_fl {shlex.join(run.overrides)}".strip() if run.complete else ""
+    return f"python -m oneshot_fl {shlex.join([*run.searched, *run.overrides])}".strip() if run.complete else ""
 
 
 def _name(run: Run) -> str:

@@ -7,6 +7,8 @@ own gets a row for each.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.differences import Settings, canonical, distinguishing
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
@@ -19,6 +21,8 @@ ORDER = (
     *("fedmho_sd", "fedchorus"),
 )
 """Rows in the order of the papers' tables; others follow as they come."""
+AGAINST = "fedavg"
+"""Where nothing else is asked for, paired differences are taken from it; not all runs have it beside them."""
 
 
 def comparable(runs: Iterable[Run]) -> list[list[Run]]:
@@ -57,6 +61,18 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     several = list(rows.values())
     labels = told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
     return dict(zip(labels, several, strict=True))
+
+
+def check_against(against: str, runs: Iterable[Run]) -> None:
+    """A method that was asked for has to be a row somewhere.
+
+    Raises:
+        OneshotError: it is none, with the rows that there are.
+    """
+    labels = dict.fromkeys(label for group in comparable(runs) for label in rows_of(group))
+    if against != AGAINST and against not in labels:
+        near = did_you_mean(against, labels)
+        raise OneshotError(f"--against {against}: is no row of these runs{near}; choose from {', '.join(labels)}")
 
 
 def own_sheets(runs: Iterable[Run], *, measure: Measure, against: str) -> list[Sheet]:

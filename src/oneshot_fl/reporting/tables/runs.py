@@ -37,6 +37,8 @@ class Run:
     error: str = ""
     folder: Path | None = None
     overrides: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    """The word of its command that says where else choices are read from."""
     complete: bool = False
     """Whether `settings` is the whole configuration; records of earlier versions hold some groups of it."""
     studies: frozenset[str] = frozenset()
@@ -163,7 +165,7 @@ def _content(run: Run) -> str:
 
 
 def _data_settings(run: Run) -> str:
-    known = run.settings.get("data") if run.complete else [run.shared, run.models]
+    known = [run.setting(key) for key in ("data", "development")] if run.complete else [run.shared, run.models]
     return canonical([run.data, known])
 
 
@@ -247,10 +249,10 @@ def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
     try:
         status = STATUSES.get(record.get("status", ""))
         facts = {name: record.get(name) or unknown if status else record[name] for name, unknown in FACTS.items()}
-        overrides = tuple(record.get("overrides") or ())
+        overrides, searched = (tuple(record.get(key) or ()) for key in ("overrides", "searched"))
     except (KeyError, TypeError) as error:
         raise _foreign(place, error) from error
-    known = {**facts, "folder": folder, "overrides": overrides, "complete": "overrides" in record}
+    known = {**facts, "folder": folder, "overrides": overrides, "searched": searched, "complete": "overrides" in record}
     if "server" in record:
         return Run(**known, status="done", summary=record)
     reason = "its summary is missing" if record.get("status") == "done" else record.get("error", "")

@@ -1,7 +1,8 @@
 import pytest
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.measures import measure_of
-from oneshot_fl.reporting.tables.own import comparable, describe, names_of, own_sheets, rows_of
+from oneshot_fl.reporting.tables.own import check_against, comparable, describe, names_of, own_sheets, rows_of
 from oneshot_fl.reporting.tables.runs import same_data_alike
 
 LAST = measure_of("accuracy", which="last")
@@ -166,3 +167,13 @@ def test_an_ensemble_that_methods_learn_apart_has_a_row_for_each(make_run):
 def test_an_interrupted_seed_is_told(make_run):
     rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1, status="interrupted")]))
     assert rows["fedhydra"]["not done"] == "interrupted 1"
+
+
+def test_differences_are_only_taken_from_a_row_that_is_there(make_run):
+    runs = [make_run(), make_run(method="dense")]
+    check_against("dense", runs)
+    check_against("fedavg", runs)  # what is meant where nothing is said
+    with pytest.raises(
+        OneshotError, match=r"--against denes: is no row of these runs, did you mean dense\?; choose from"
+    ):
+        check_against("denes", runs)

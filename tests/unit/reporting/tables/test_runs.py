@@ -91,6 +91,15 @@ def test_a_run_that_never_got_to_its_data_has_those_of_its_place(tmp_path):
     }
 
 
+def test_a_failed_run_is_not_taken_for_one_on_development_images_that_is_newer(tmp_path):
+    _summary(tmp_path / "a", at=1)
+    _write(tmp_path / "b" / "run.json", seed=1, status="failed", error="no memory", at=2)
+    _summary(tmp_path / "c", settings={**SETTINGS, "development": True}, data_sha256="2", at=3)
+    runs = read_runs([tmp_path])
+    assert {run.setting("data.version") for run in runs} == {None}
+    assert [run.shared for run in runs if run.status == "failed"] == [runs[0].shared]
+
+
 def test_a_finished_run_counts_before_a_newer_one_that_is_not(tmp_path):
     _summary(tmp_path / "a", at=1)
     for number, status in enumerate(("running", "failed", "interrupted")):
