@@ -22,7 +22,7 @@ SMALL = DataSpec(1, 8, 3, (0.5,), (0.5,))
 CPU = TrainerSettings(accelerator="cpu", precision="32-true", channels_last=True)
 
 
-def recipe_of(target: Callable[..., Any], **settings: Any) -> Recipe[Any]:
+def recipe_of(target: Callable[..., Any], /, **settings: Any) -> Recipe[Any]:
     """The recipe that a YAML file with this target and these settings becomes."""
     named = {"_target_": f"{target.__module__}.{target.__qualname__}", **settings}
     given = {key: value for key, value in settings.items() if key != "name"}  # a label, as in `config.compose.recipe`

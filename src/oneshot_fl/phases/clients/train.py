@@ -139,7 +139,8 @@ def train_clients(
     """
     epochs = [plan.training.epochs for plan in plans]
     progress = context.progress.task(task, sum(epochs), "client epochs")
-    clients = [_LocalClient(first + k, plan, own_samples(data, indices[k]), start) for k, plan in enumerate(plans)]
+    samples = [_samples(own_samples(data, index), plan.poison) for index, plan in zip(indices, plans, strict=True)]
+    clients = [_LocalClient(first + k, plan, samples[k], start) for k, plan in enumerate(plans)]
     wanted = [
         Wanted(
             "clients",
@@ -154,13 +155,21 @@ def train_clients(
     return [client.trained(artifact, context, label_counts=label_counts) for client, artifact in pairs]
 
 
+def _samples(own: OwnSamples, poison: Recipe[Poison] | None) -> OwnSamples:
+    """What a client trains on and counts; a hostile one's samples are what it has made of them."""
+    if poison is None:
+        return own
+    images, labels = poison()(own.images, own.labels, own.spec.classes)
+    return OwnSamples(own.spec, images, labels, torch.arange(len(labels)).to(labels.device))
+
+
 def _advance(progress: Task, k: int, m: int) -> Callable[[], None]:
     return partial(progress.advance, f"client {k + 1} of {m}")
 
 
 @dataclass(frozen=True)
 class _LocalClient:
-    """One client with its own samples and nobody else's, before it has uploaded anything."""
+    """One client with the samples that it trains on and nobody else's, before it has uploaded anything."""
 
     number: int
     plan: ClientPlan
@@ -246,12 +255,9 @@ class _LocalClient:
     def _batches(self) -> ImageBatches:
         training, spec = self.plan.training, self.samples.spec
         rng = torch_generator(training.seed, "client batches", *self.draws)
-        images, labels = self.samples.images, self.samples.labels
-        if self.plan.poison is not None:
-            images, labels = self.plan.poison()(images, labels, spec.classes)
         return ImageBatches(
-            images,
-            labels,
+            self.samples.images,
+            self.samples.labels,
             spec=spec,
             batch_size=training.batch_size,
             rng=rng,

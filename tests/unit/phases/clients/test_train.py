@@ -12,6 +12,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.zoo import resnet
+from oneshot_fl.parts.attacks import Backdoor, LabelFlip
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, train_clients
@@ -64,6 +65,21 @@ def test_no_epochs_gives_the_common_initial_weights(data, context):
     clients = _train(data, context, [range(33), range(33, 66)], epochs=0)
     states = [client.upload.model.state_dict() for client in clients]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+FLIPS = recipe_of(LabelFlip, clients=1)
+PATCH = recipe_of(Backdoor, clients=1, target=2, side=0.2, share=0.25)
+
+
+@pytest.mark.parametrize(("poison", "counts"), [(None, [4, 4, 0]), (FLIPS, [0, 4, 4]), (PATCH, [2, 4, 2])])
+def test_a_hostile_client_counts_the_labels_that_it_trains_on(data, context, poison, counts):
+    index = torch.tensor([k for k in range(12) if k % 3 != 2])  # labels 0 1 0 1 ..., of three classes
+    plans = [
+        replace(_plan(epochs=1), poison=poison),
+        ClientPlan(Architecture(recipe_of(mlp, latent=2, hidden=4)), _training(epochs=1), Autoencoder(), poison=poison),
+    ]
+    clients = train_clients(data, [index, index], plans, context=context, label_counts=True)
+    assert [client.upload.label_counts.tolist() for client in clients] == [counts, counts]
 
 
 def test_results_do_not_depend_on_the_other_clients(data, context):
