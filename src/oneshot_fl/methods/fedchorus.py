@@ -52,6 +52,9 @@ from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.values import NotNegative
 
+ALIKE = 1e-4
+"""Evidence that deviates by less than this share of its mean is the same for all images, but for rounding."""
+
 
 @dataclass(frozen=True)
 class Roughness:
@@ -104,10 +107,15 @@ class EvidenceWeighted(Fixed):
         return self._weigh(kept[..., :-1], kept[..., -1])
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
-        """What is usual for each client: mean and deviation of its evidence over the pool."""
+        """What is usual for each client: mean and deviation of its evidence over the pool.
+
+        Evidence that is the same whatever an image shows tells nothing, so it counts as usual everywhere.
+        """
         kept = torch.cat([entry.answers for entry in pool.entries])[..., -1]
         self.mean.copy_(kept.mean(dim=0))
-        self.deviation.copy_(kept.std(dim=0).clamp_min(torch.finfo(kept.dtype).eps))
+        deviation = kept.std(dim=0)
+        tells = deviation > ALIKE * self.mean.abs()
+        self.deviation.copy_(deviation.where(tells, torch.inf))
 
     def _weigh(self, P: Tensor, found: Tensor) -> Tensor:
         usual = (found - self.mean.unsqueeze(1)) / self.deviation.unsqueeze(1)
@@ -144,7 +152,8 @@ class SelfGated(Fixed):
 
 
 def evidence(votes: Votes, power: float) -> Tensor:
-    """e_k(x) = (max_j z_kj - mean_j z_kj) / |phi_k|^power, `[m, b]` (Eq. 7)."""
+    """e_k(x) = (max_j z_kj - mean_j z_kj) / |phi_k|^power, `[m, b]` (Eq. 7); 0 where all features of an image are 0."""
     lengths = torch.stack([torch.linalg.vector_norm(features.float(), dim=1) for features in votes.features])
     gap = votes.P.amax(dim=2) - votes.P.mean(dim=2)
-    return gap / lengths.clamp_min(torch.finfo(gap.dtype).eps) ** power
+    smallest = torch.finfo(gap.dtype).eps
+    return (gap / lengths.clamp_min(smallest) ** power).where(lengths > smallest, 0.0)

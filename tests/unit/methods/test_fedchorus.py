@@ -61,6 +61,24 @@ def test_what_is_usual_is_learned_from_the_pool():
     assert_close(ensemble.recall(entry), ensemble(votes))
 
 
+def test_features_that_are_all_zero_are_no_evidence():
+    dead = [FEATURES[0], torch.zeros_like(FEATURES[1])]
+    gap = LOG3 / 2
+    assert_close(evidence(votes_of(P, features=dead), 1.0), torch.tensor([[gap / 5, gap], [0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("same", [0.0, 12.345])
+def test_evidence_that_is_the_same_for_all_images_is_usual_for_each(same):
+    ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
+    P = torch.stack([torch.linspace(0, 1, 3001), torch.zeros(3001)], dim=1).repeat(2, 1, 1)
+    answers = torch.cat([P, torch.full((2, 3001, 1), same)], dim=2).transpose(0, 1)
+    entry = Entry(torch.zeros(3001, 1, 1, 1), torch.zeros(3001, dtype=torch.long), answers, torch.ones(3001))
+    pool.add(entry)
+    ensemble.refit(pool, 4, torch.Generator())
+    assert_close(ensemble.recall(entry), P[0].log_softmax(dim=1))
+    assert (ensemble.deviation == torch.inf).all()
+
+
 def test_doubt_adds_the_entropy_of_an_answer():
     sure = torch.tensor([[[50.0, 0.0]], [[0.0, 0.0]]])
     answer = _ensemble(sharpness=0.0, doubt=3.0)(votes_of(sure, features=[torch.ones(1, 2)] * 2)).exp()
