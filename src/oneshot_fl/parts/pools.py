@@ -94,11 +94,14 @@ class Pool:
     def newest(self, count: int) -> tuple[Tensor, Tensor]:
         """Up to `count` of the newest images, unpacked, and their labels `[n]`; evenly over the labels, sorted by them.
 
-        As many of the newest rounds are looked at as hold that many images.
+        As many of the newest rounds are looked at as hold that many images. Where their order is that of time, only the
+        last of them count: a round of FedISCA begins with noise.
         """
         recent: list[Entry] = []
         while len(recent) < len(self.entries) and sum(len(entry.y) for entry in recent) < count:
             recent.append(self.entries[-1 - len(recent)])
+        if not self.shuffle:
+            recent = [Entry(*(column[-count:] for column in entry)) for entry in recent]
         x, y = torch.cat([entry.x for entry in recent]), torch.cat([entry.y for entry in recent])
         chosen = spread(y, count)
         return self.unpack(x[chosen]), y[chosen]

@@ -103,6 +103,14 @@ def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
     assert pool.newest(99)[0].flatten().sort().values.tolist() == [0, 1, 10, 11, 12, 13, 20, 21, 22, 23]
 
 
+def test_the_newest_images_of_a_round_that_is_in_the_order_of_time_are_its_last():
+    pool = Pool(server_of(), rounds=1, shuffle=False)
+    values = torch.arange(8)
+    pool.add(Entry(values.view(-1, 1, 1, 1).float(), values % 2, torch.zeros(8, 1), values / 8))
+    x, y = pool.newest(4)
+    assert (x.flatten().tolist(), y.tolist()) == ([4, 6, 5, 7], [0, 0, 1, 1])
+
+
 def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
     pool = Pool(server_of(), rounds=1, uint8=True)
     pool.add(
