@@ -6,7 +6,10 @@ recites itself, and only about images that show their class to whoever recites t
 class y; R: the recitals of all clients; p_k(y|x): how probable class y is to client k.
 
     lift_k(x, y) = log p_k(y|x) - mean over R of log p_k(y|.), cut at +-cut
-    testimony_k  = mean over the classes y of k of the mean over R_y of lift_k(x, y)
+    hears_k      = mean over the classes y of k of the mean over R_y of lift_k(x, y)
+    shows_k      = mean over the classes y of k of the mean over its own images of y, and over the others who recite y
+                   too, of their lift
+    testimony_k  = (hears_k + shows_k) / 2
 
 The lift is relative to what the client says of everything, so one that always says the same says nothing. What was
 measured of honest clients and of others: docs/results/attacks.md.
@@ -94,8 +97,8 @@ class Witnesses:
             present[k] = False
             yield (
                 k,
-                f"contradicts the others about the {int(asked[k])} classes that it shares with them: what they recite "
-                f"of a class lifts its own belief in it by {float(testimony[k]):.2f}, less than {self.least:g}",
+                f"contradicts the others about the {int(asked[k])} classes that it shares with them: what one recites "
+                f"of a class lifts the other's belief in it by {float(testimony[k]):.2f}, less than {self.least:g}",
             )
 
 
@@ -116,10 +119,18 @@ class Heard:
 
     def testimonies(self, present: Tensor) -> tuple[Tensor, Tensor]:
         """Of each client `[m]`, and how many classes it was asked about `[m]`; recitals of those `present` count."""
-        images = self.questions(present)
-        asked = images > 0
-        lifts = torch.einsum("kj,kjy->ky", _others(present), self.lifts.double()) / images.clamp_min(1)
-        return (lifts * asked).sum(dim=1) / asked.sum(dim=1).clamp_min(1), asked.sum(dim=1)
+        others, lifts = _others(present), self.lifts.double()
+        asked = self.questions(present)
+        hears = _over_classes(torch.einsum("kj,kjy->ky", others, lifts), asked)
+        shown = torch.einsum("kj,jy->ky", others, self.recites.double()) * self.counts
+        shows = _over_classes(torch.einsum("kj,jy,jky->ky", others, self.recites.double(), lifts), shown)
+        return (hears + shows) / 2, (asked > 0).sum(dim=1)
+
+
+def _over_classes(sums: Tensor, images: Tensor) -> Tensor:
+    """Means over images, and of those over the classes that there are images of; both `[m, c]`, the result `[m]`."""
+    there = images > 0
+    return (sums / images.clamp_min(1) * there).sum(dim=1) / there.sum(dim=1).clamp_min(1)
 
 
 def _others(present: Tensor) -> Tensor:

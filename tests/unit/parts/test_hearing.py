@@ -53,7 +53,7 @@ def _federation(honest: int, liars: int) -> tuple[Uploads, tuple[Recital, ...]]:
     return uploads_of(models, [1] * len(models)), tuple(_recital([0, 2], liar=liar) for liar in kinds)
 
 
-def test_a_testimony_is_the_mean_lift_over_what_the_others_recite():
+def test_a_testimony_is_the_mean_lift_over_what_the_others_recite_and_theirs_over_its_own():
     uploads, recitals = _federation(3, 1)
     testimony, asked = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
     assert testimony.tolist() == pytest.approx([LIFT / 3] * 3 + [-LIFT], abs=1e-6)  # two agree with an honest client
@@ -88,13 +88,25 @@ def test_nobody_is_turned_away(honest, liars, changed):
     assert replace(WITNESSES, **changed)(uploads, recitals) == uploads
 
 
+def test_who_knows_what_the_others_recite_may_still_recite_what_they_do_not_know():
+    uploads, recitals = _federation(4, 0)
+    mistaken = Sees(liar=False)
+    mistaken.said[1] = mistaken.said[2]  # takes content 1 for class 2, and recites it as that
+    uploads = uploads_of([*uploads.models[:3], mistaken], [1] * 4)
+    recitals = (*recitals[:3], Recital(_images(0, 1), torch.tensor([0, 2]), "key"))
+    testimony, _ = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
+    # it hears LIFT for both classes; the others LIFT for its class 0 and, of eight images three of which are class 2 to
+    # them, -3/8 log 8 for its class 2
+    assert float(testimony[3]) == pytest.approx((LIFT + (LIFT - 3 / 4 * LIFT) / 2) / 2, abs=1e-6)
+
+
 def test_who_always_says_the_same_says_nothing():
     uploads, recitals = _federation(4, 0)
     constant = Sees(liar=False)
     constant.said.copy_(torch.tensor([0.9, 0.05, 0.05]).log().expand(3, 3))
     uploads = uploads_of([*uploads.models[:3], constant], [1] * 4)
     testimony, _ = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
-    assert float(testimony[3]) == pytest.approx(0)
+    assert float(testimony[3]) == pytest.approx(LIFT / 2)  # nothing by what it hears; the others believe what it shows
 
 
 def test_images_that_do_not_show_their_class_to_whoever_recites_them_are_not_asked_about():
