@@ -7,7 +7,7 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.tables.runs import SPREADS
+from oneshot_fl.reporting.tables.runs import SPREADS, begun
 from oneshot_fl.tracking.told import About, Outcome
 
 UNLIKE = ("logger", "store", "hydra", "plots", "workers")
@@ -45,9 +45,8 @@ def phases(plan: Serving) -> list[str]:
 
 
 def protocol(record: Any) -> str:
-    """Eight digits that runs share which may be compared: all but the method, its images, and the seed agrees."""
-    shared = {key: value for key, value in record["settings"].items() if key not in ("method", "proxy")}
-    return fingerprint([record["data"], record["models"], shared])[:8]
+    """Eight digits that runs share which may be compared (`Run.protocol`)."""
+    return fingerprint(begun(record).protocol)[:8]
 
 
 def _words(plan: Serving) -> list[str]:
