@@ -59,5 +59,9 @@ def test_runs_whose_clients_have_lent_images_to_the_server_may_not_be_compared_w
     assert _protocol("method=fedavg", "proxy=holdout") == _protocol("method=feddf", "proxy=holdout")
 
 
+def test_aggregations_of_other_uploads_may_not_be_compared():
+    assert _about(of="uploads").tags[-1] != _about(of="other uploads").tags[-1] == _about(of="other uploads").tags[-1]
+
+
 def test_a_protocol_is_the_same_however_its_numbers_are_written():
     assert _protocol("partition.alpha=1") == _protocol("partition.alpha=1.0")
