@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +60,22 @@ def test_failed_jobs_are_told_and_only_they_run_again(tmp_path):
     assert "job 0" not in again.stderr
     assert (tmp_path / "sweep" / "multirun.yaml").stat().st_mtime_ns > before
     assert _jobs(tmp_path / "sweep")[0] == first
+
+
+def test_no_failed_job_is_left_out_when_fewer_were_begun_last(tmp_path):
+    for alphas in ("-1,-2", "-1"):
+        assert call(*SWEEP, "method=fedavg", f"partition.alpha={alphas}", cwd=tmp_path).returncode == 2
+    run = partial(call, "status", "sweep", "--rerun", "failed", cwd=tmp_path, tiny=False)
+    assert "partition.alpha=-1,-2" in shlex.split(run("--dry-run").stdout)
+    manifest = read_manifest(tmp_path / "sweep")
+    command = tuple(word.replace("-1,-2", "-1") for word in manifest.command)
+    replace(manifest, command=command).write(tmp_path / "sweep")  # as earlier versions did
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
+    again = run()
+    assert again.returncode == 2
+    assert "does not make all jobs that failed: 1 (partition.alpha=-2);" in again.stderr
+    assert len(before) == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "something was run"
 
 
 WITHOUT_TORCH = """

@@ -22,6 +22,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Task
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
+from oneshot_fl.sweeps.rerun import check_made
 from oneshot_fl.sweeps.search import check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
@@ -89,7 +90,8 @@ class Launch:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep, or a search would have to choose by test images.
+            OneshotError: the folder holds another sweep, jobs that failed are not among these, or a search would have
+                to choose by test images.
         """
         setup_globals()
         target = str(self.config.hydra.sweeper._target_)
@@ -108,8 +110,16 @@ class Launch:
             return jobs
         if self.only != "failed":
             raise OneshotError(f"hydra.launcher.only={self.only}: must be failed, or null for all jobs")
-        failed = {job.number for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE}
-        return {number: overrides for number, overrides in jobs.items() if number in failed}
+        failed = [job for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE]
+        if self._hands_over_all:
+            check_made(failed, jobs, self.folder)
+        return {job.number: job.overrides for job in failed if job.number in jobs}
+
+    @property
+    def _hands_over_all(self) -> bool:
+        """Whether all jobs of the command come in one call; of batches nobody tells which is the last."""
+        sweeper = self.config.hydra.sweeper
+        return not searches(str(sweeper._target_)) and sweeper.get("max_batch_size") is None
 
     def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
         """Jobs that are not done, composed when there is room for them."""

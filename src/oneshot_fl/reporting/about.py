@@ -7,7 +7,7 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.tables.runs import SPREADS
+from oneshot_fl.reporting.tables.runs import Run, begun
 from oneshot_fl.tracking.told import About, Outcome
 
 UNLIKE = ("logger", "store", "hydra", "plots", "workers")
@@ -23,16 +23,17 @@ def about(plan: Serving, folder: Path, *, of: str) -> About:
         of: key of what it works on, where that is not in the plan, as an aggregation's uploads.
     """
     record, config = plan.record, plan.config
+    run, compared = begun(record), comparison(record, of=of)
     told = {key: value for key, value in config.items() if key not in UNLIKE}
     where = device_of(plan.trainer).type
     return About(
         folder,
         id=fingerprint([told, record["study"], record["code"]["digest"], type(plan).__name__, where, of]),
-        name="-".join([*_words(plan), f"seed{record['seed']}"]),
-        group=str(record["study"]),
+        name="-".join([*_words(plan, run), f"seed{run.seed}"]),
+        group=str(run.study),
         phases="+".join(phases(plan)),
-        tags=(*_words(plan), f"protocol:{protocol(record)}"),
-        config=config,
+        tags=(*_words(plan, run), f"protocol:{compared['protocol']}"),
+        config={**config, "comparison": compared},
     )
 
 
@@ -44,21 +45,22 @@ def phases(plan: Serving) -> list[str]:
     return [*found, "distill"] if plan.method.sources else [*found, "average"]
 
 
-def protocol(record: Any) -> str:
-    """Eight digits that runs share which may be compared: all but the method, its images, and the seed agrees."""
-    shared = {key: value for key, value in record["settings"].items() if key not in ("method", "proxy")}
-    return fingerprint([record["data"], record["models"], shared])[:8]
+def protocol(record: Any, *, of: str = "") -> str:
+    """Eight digits that runs share which may be compared (`Run.protocol`), and that work on the same."""
+    return fingerprint([begun(record).protocol, of])[:8]
 
 
-def _words(plan: Serving) -> list[str]:
+def comparison(record: Any, *, of: str) -> dict[str, str]:
+    """By what dashboards group: runs of one `protocol` may be compared, those of one `row` differ in their seed."""
+    run, digits = begun(record), protocol(record, of=of)
+    partition = f"{run.partition} {run.spread}".strip()
+    row = f"{run.label}, {run.data}, {partition}, {digits}"
+    return {"partition": partition, "protocol": digits, "row": row}
+
+
+def _words(plan: Serving, run: Run) -> list[str]:
     """Method, data, partition with how uneven it is, and the server's model."""
-    partition = plan.config["partition"]
-    spread = partition.get(SPREADS.get(partition["name"], ""))
-    return [plan.method.name, plan.record["data"], f"{partition['name']}{_plain(spread)}", plan.student.name]
-
-
-def _plain(value: Any) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+    return [run.method, run.data, f"{run.partition}{run.spread}", plan.student.name]
 
 
 def outcome(summary: dict[str, Any], served: Served, files: list[Path]) -> Outcome:

@@ -72,7 +72,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def extended(folder: Path, new: Manifest) -> Manifest:
-    """The manifest of a sweep that `new` jobs join: begun before in the same folder, or with a sweeper's next batch."""
+    """The manifest of a sweep that `new` jobs join: begun before in the same folder, or with a sweeper's next batch.
+
+    Its command is always one that makes all its jobs, so that whatever fails can be run again.
+    """
     if not (folder / MANIFEST).exists():
         return new
     before = read_manifest(folder)
@@ -82,6 +85,8 @@ def extended(folder: Path, new: Manifest) -> Manifest:
             f"hydra.sweep.dir={folder}: job {number} of the sweep there is {words(before.jobs[number])}, not "
             f"{words(new.jobs[number])}; give another sweep another folder"
         )
+    if new.jobs.keys() < before.jobs.keys():
+        return before
     return replace(new, jobs={**before.jobs, **new.jobs}, began=before.began)
 
 

@@ -1,11 +1,13 @@
 """Begin a sweep's command again, for exactly those of its jobs that failed."""
 
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.lines import without_folder
 from oneshot_fl.sweeps.manifest import Manifest, placed
+from oneshot_fl.sweeps.state import Job
 
 GRID = "BasicSweeper"
 """The sweeper whose jobs are the same whenever its command is typed."""
@@ -22,6 +24,22 @@ def command_of_failed(folder: Path, manifest: Manifest) -> list[str]:
             f"{folder}: {manifest.sweeper} chooses its jobs as it goes; run the single commands that status prints"
         )
     return [*without_folder(manifest.command), placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
+
+
+def check_made(failed: Sequence[Job], made: Collection[int], folder: Path) -> None:
+    """A command makes every job that failed: none of them is left out unsaid.
+
+    Args:
+        made: the numbers of all jobs that the command makes now.
+
+    Raises:
+        OneshotError: it does not; the configuration may have changed since, or an earlier version noted the command.
+    """
+    if left := [f"{job.number} ({job.what})" for job in failed if job.number not in made]:
+        raise OneshotError(
+            f"{folder}: the command does not make all jobs that failed: {', '.join(left)}; run the single commands "
+            f"that `oneshot-fl status {folder}` prints"
+        )
 
 
 def go_to(manifest: Manifest) -> None:

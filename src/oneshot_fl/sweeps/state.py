@@ -5,13 +5,13 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.sweeps.manifest import Manifest, placed
+from oneshot_fl.sweeps.manifest import MANIFEST, Manifest, placed
 from oneshot_fl.tracking.progress import PULSE
 
 Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]
@@ -58,12 +58,21 @@ class Job:
 def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> list[Job]:
     """Every job of the sweep in `folder`, in order."""
     moment = time.time() if now is None else now
-    traces = {place: trace for place in folder.rglob(TRACE) if (trace := read_trace(place.parent))}
-    known = {trace["job"]: (place.parent, trace) for place, trace in traces.items() if "job" in trace}
+    traces = {place: trace for place in _traced(folder) if (trace := read_trace(place))}
+    known = {trace["job"]: (place, trace) for place, trace in traces.items() if "job" in trace}
     return [
         as_job(number, manifest, *known[number], moment) if number in known else unseen(number, manifest)
         for number in sorted(manifest.jobs)
     ]
+
+
+def _traced(sweep: Path) -> Iterator[Path]:
+    """Folders in a sweep's own in which a job left a trace; those of another sweep that lies there are that one's."""
+    for place, folders, files in os.walk(sweep):
+        if MANIFEST in files and Path(place) != sweep:
+            folders.clear()
+        elif TRACE in files:
+            yield Path(place)
 
 
 def read_trace(folder: Path) -> dict[str, Any]:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 TITLE = "One-shot federated learning"
-ACCURACY, METHOD = "server/accuracy_last", "method.name"
-SPREAD = ("data.name", "partition.name", "partition.alpha")
+ACCURACY = "server/accuracy_last"
+SPREAD = ("data.name", "comparison.partition", "comparison.protocol")
 """By which runs are told apart before methods are compared."""
+ROW = "comparison.row"
+"""What runs share that differ in their seed alone, in one text: W&B groups a panel by a single key."""
 PHASES = ("clients", "stratify", "recite", "distill")
 TABLES = ("guidance/matrix", "evaluate/by_class", "evaluate/clients", LOSSES)
 FAILED = ["failed", "crashed", "killed"]
@@ -43,21 +45,21 @@ def parts() -> list[Part]:
         OneshotError: `wandb-workspaces` is missing.
     """
     wr = _reports()
-    method = wr.Config(METHOD)
-    over_seeds = {"groupby": method, "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    over_seeds = {"groupby": wr.Config(ROW), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
     costs = [f"cost/{phase}/seconds" for phase in PHASES]
     return [
         Part(
             "Which method wins",
-            "Mean accuracy of the server's model over seeds, by data set and partition; bars by method.",
+            "Mean accuracy of the server's model over seeds. A bar names method, data set and partition, and ends in "
+            "the digits of its protocol: only bars of the same digits may be compared.",
             [wr.BarPlot(title="server accuracy", metrics=[wr.SummaryMetric(ACCURACY)], **over_seeds)],
-            groups=(*SPREAD, METHOD),
+            groups=(*SPREAD, ROW),
         ),
         Part(
             "Accuracy over rounds",
-            "Mean and standard deviation over seeds.",
+            "Mean and standard deviation over seeds, of every protocol apart.",
             [wr.LinePlot(title="accuracy", x="distill/step", y=["distill/accuracy"], **over_seeds)],
-            groups=(*SPREAD, METHOD),
+            groups=(*SPREAD, ROW),
         ),
         Part(
             "Guidance",
@@ -67,20 +69,21 @@ def parts() -> list[Part]:
         Part("Images", "Synthetic images over rounds.", [wr.MediaBrowser(media_keys=["distill/images"])]),
         Part(
             "Cost",
-            "What accuracy costs: seconds that each phase took when it was made, and bytes that clients sent.",
+            "What accuracy costs, mean over seeds: seconds that each phase took when it was made, and bytes that "
+            "clients sent.",
             [
                 _against("cost/distill/seconds"),
                 _against("cost/clients/upload_bytes"),
                 wr.BarPlot(title="seconds by phase", metrics=[wr.SummaryMetric(name) for name in costs], **over_seeds),
             ],
-            groups=(METHOD,),
+            groups=(*SPREAD, ROW),
         ),
         Part("Failures", "Runs that did not end well.", [wr.RunComparer(diff_only="split")], states=FAILED),
     ]
 
 
 def _against(cost: str) -> Any:
-    """Accuracy against one cost, a point a run."""
+    """Accuracy against one cost, a point a group of runs."""
     wr = _reports()
     axes = {"x": wr.SummaryMetric(cost), "y": wr.SummaryMetric(ACCURACY)}
     return wr.ScatterPlot(title=f"accuracy against {cost}", log_x=True, **axes)
@@ -106,7 +109,7 @@ def workspace(project: str, entity: str) -> "Workspace":
     from wandb_workspaces import workspaces as ws
 
     sections = [ws.Section(name=part.title, panels=part.panels, is_open=True) for part in parts()]
-    grouped = ws.RunsetSettings(groupby=[ws.Config(key) for key in (*SPREAD, METHOD)])
+    grouped = ws.RunsetSettings(groupby=[ws.Config(key) for key in (*SPREAD, ROW)])
     return ws.Workspace(entity=entity, project=project, name=TITLE, sections=sections, runset_settings=grouped)
 
 

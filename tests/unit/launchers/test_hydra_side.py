@@ -13,7 +13,8 @@ from oneshot_fl.config.compose import config_dir
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
-from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, as_outcome, as_return, died, engine_of
+from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, Launch, as_outcome, as_return, died, engine_of
+from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.state import read_trace
 
 
@@ -90,6 +91,26 @@ def test_a_trial_that_was_done_before_without_a_value_fails_alone(tmp_path, monk
     outcome = hydra_side._done_before(config, tmp_path, any_machine=False)
     assert (outcome.status, outcome.mistake) == ("failed", True)
     assert outcome.error.startswith("distill.held_out: ")
+
+
+def _failed_of(folder, *words):
+    """Which of a sweep's jobs run again, where its second failed and its command makes only the first."""
+    manifest = Manifest({0: ("seed=0",), 1: ("seed=1",)})
+    (folder / "1").mkdir()
+    (folder / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("config", [f"hydra.sweep.dir={folder}", *words], return_hydra_config=True)
+    launch = Launch(SimpleNamespace(config_loader=None), None, config, engine_of("local", {}, 0), "failed")
+    return launch._chosen(manifest, {0: ("seed=0",)})
+
+
+def test_a_failed_job_is_missed_where_no_later_batch_can_bring_it(tmp_path):
+    with pytest.raises(OneshotError, match=r"does not make all jobs that failed: 1 \(seed=1\)"):
+        _failed_of(tmp_path)
+
+
+def test_a_failed_job_of_a_later_batch_is_waited_for(tmp_path):
+    assert _failed_of(tmp_path, "hydra.sweeper.max_batch_size=1") == {}
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):

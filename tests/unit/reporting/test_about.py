@@ -43,9 +43,25 @@ def test_runs_of_other_uploads_or_on_another_device_are_others(monkeypatch):
     assert len({once, other, _about(of="uploads").id}) == 3
 
 
-def test_runs_that_may_be_compared_share_their_protocol():
-    def of(*overrides):
-        return protocol(experiment_of(compose_config(*overrides)).record)
+def _protocol(*overrides):
+    return protocol(experiment_of(compose_config(*overrides)).record)
 
-    assert of("method=dense") == of("method=fedhydra", "seed=4")
-    assert of("method=dense") != of("method=dense", "partition.alpha=0.3")
+
+def test_runs_that_may_be_compared_share_their_protocol():
+    assert _protocol("method=dense") == _protocol("method=fedhydra", "seed=4")
+    assert _protocol("method=dense") == _protocol("method=feddf", "proxy.samples=70")
+    assert _protocol("method=dense") != _protocol("method=dense", "partition.alpha=0.3")
+
+
+def test_runs_whose_clients_have_lent_images_to_the_server_may_not_be_compared_with_others():
+    lent = [(), ("proxy=holdout",), ("proxy=holdout", "proxy.fraction=0.5")]
+    assert len({_protocol("method=fedavg", *each) for each in lent}) == 3
+    assert _protocol("method=fedavg", "proxy=holdout") == _protocol("method=feddf", "proxy=holdout")
+
+
+def test_aggregations_of_other_uploads_may_not_be_compared():
+    assert _about(of="uploads").tags[-1] != _about(of="other uploads").tags[-1] == _about(of="other uploads").tags[-1]
+
+
+def test_a_protocol_is_the_same_however_its_numbers_are_written():
+    assert _protocol("partition.alpha=1") == _protocol("partition.alpha=1.0")

@@ -1,12 +1,14 @@
 """What a sweep remembers of itself."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.manifest import Manifest, extended, read_manifest
-from oneshot_fl.sweeps.rerun import command_of_failed, go_to
+from oneshot_fl.sweeps.rerun import check_made, command_of_failed, go_to
+from oneshot_fl.sweeps.state import unseen
 
 JOBS = {0: ("method=dense", "seed=0", "trainer=cpu"), 1: ("method=dense", "seed=1", "trainer=cpu")}
 
@@ -41,6 +43,25 @@ def test_a_batch_joins_the_jobs_before_it_and_another_sweep_does_not(tmp_path):
     with pytest.raises(OneshotError, match=r"job 1 of the sweep there is method=dense seed=1 trainer=cpu, not seed=7"):
         extended(tmp_path, Manifest({1: ("seed=7",)}))
     assert extended(tmp_path / "new", Manifest(JOBS)).jobs == JOBS
+
+
+def test_of_two_commands_the_one_that_makes_all_jobs_is_kept(tmp_path):
+    all_of_them = Manifest(JOBS, command=("-m", "seed=0,1"), cwd="/first")
+    all_of_them.write(tmp_path)
+    some = Manifest({0: JOBS[0]}, command=("-m", "seed=0"), cwd="/second")
+    assert extended(tmp_path, some) == all_of_them
+    again = replace(all_of_them, command=("-m", "seed=0,1", "hydra/launcher=joblib"))
+    assert extended(tmp_path, again).command == again.command
+    more = Manifest({**JOBS, 2: ("seed=2",)}, command=("-m", "seed=0,1,2"))
+    assert extended(tmp_path, more).command == more.command
+
+
+def test_a_failed_job_that_the_command_does_not_make_is_told_with_what_to_do():
+    manifest = Manifest(JOBS)
+    failed = [unseen(number, manifest) for number in JOBS]
+    check_made(failed, JOBS, Path("/x"))
+    with pytest.raises(OneshotError, match=r"^/x: .*failed: 1 \(seed=1\); run the single commands"):
+        check_made(failed, {0: JOBS[0]}, Path("/x"))
 
 
 def test_failed_jobs_run_by_the_sweeps_own_command_in_its_own_folder():

@@ -55,6 +55,17 @@ def test_a_job_that_says_that_it_runs_is_asked_for_signs_of_life(sweep):
     assert jobs[2].progress.startswith("distillation: 3 of 10")
 
 
+def test_jobs_of_a_sweep_in_a_sweeps_folder_are_not_its_own(sweep):
+    folder, manifest = sweep
+    before = jobs_of(folder, manifest, now=NOW)
+    for inner in (folder / "second", folder / "1" / "third"):
+        Manifest({1: ("method=fedavg",)}).write(inner)
+        (inner / "1-method=fedavg").mkdir()
+        (inner / "1-method=fedavg" / "run.json").write_text(json.dumps({"job": 1, "status": "done"}))
+        assert [job.status for job in jobs_of(inner, Manifest({1: ("method=fedavg",)}), now=NOW)] == ["done"]
+    assert jobs_of(folder, manifest, now=NOW) == before
+
+
 def test_another_process_of_the_same_number_is_no_sign_of_life(sweep):
     folder, manifest = sweep
     os.utime(folder / "2" / "run.json", (NOW - 7 * 24 * 3600,) * 2)

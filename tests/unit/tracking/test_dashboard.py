@@ -1,16 +1,19 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
+from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.about import about
+from oneshot_fl.reporting.tables.differences import at
 from tests.composing import compose_config
 from tests.wandb_promised import KEYS
 
 pytest.importorskip("wandb_workspaces")
 
-from oneshot_fl.tracking.dashboard import SPREAD, parts, report, save, specification
+from oneshot_fl.tracking.dashboard import ROW, SPREAD, parts, report, save, specification
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +49,51 @@ def test_the_specification_is_built_offline_and_shows_only_what_runs_log():
     assert _shown(spec["workspace"]) == shown
 
 
+def _logged(*overrides):
+    """The configuration that W&B is told of a run."""
+    return about(experiment_of(compose_config(*overrides)), Path("run"), of="").config
+
+
+def _backend(key):
+    """A key of the configuration as W&B writes it."""
+    return key.replace(".", ".value.", 1)
+
+
 def test_every_key_that_runs_are_grouped_by_is_one_of_the_configuration():
-    cfg = compose_config("partition=dirichlet")
+    config = _logged("partition=dirichlet")
     keys = {key for part in parts() for key in part.groups} | set(SPREAD)
-    assert [key for key in keys if OmegaConf.select(cfg, key) is None] == []
+    assert [key for key in keys if at(config, key) is None] == []
     grouping = [each["name"] for key, value in _walk(specification("p", "e")) if key == "grouping" for each in value]
-    assert set(grouping) == {f"{key.split('.')[0]}.value.{key.split('.', 1)[1]}" for key in keys}
+    assert set(grouping) == {_backend(key) for key in keys}
+
+
+def test_means_are_taken_over_runs_that_differ_in_their_seed_alone():
+    means = [value for key, value in _walk(specification("p", "e")) if key == "groupBy" and value]
+    assert len(means) == 2 * 3
+    assert set(means) == {_backend(ROW)}
+    assert all(part.groups == (*SPREAD, ROW) for part in parts() if part.groups)
+    assert at(_logged("seed=0"), ROW) == at(_logged("seed=1", "study=s", "store=/elsewhere"), ROW)
+
+
+PARTITIONED = "partition=classes_per_client"
+UNLIKE = [
+    (),
+    *[("method=dense",), ("method=fedhydra", "method.objective.adv.weight=0"), ("model=lenet5",), ("budget=reduced",)],
+    *[("partition.alpha=0.1",), (PARTITIONED,), (PARTITIONED, "partition.classes=5"), ("proxy=holdout",)],
+    *[("partition=lognormal",), ("partition=lognormal", "partition.sigma=0.9"), ("development=true",)],
+    *[("clients=dp",), ("clients=dp", "clients.epsilon=3"), ("attack=label_flip",)],
+    *[("method=feddf",), ("method=feddf", "proxy.samples=70")],
+]
+
+
+def test_runs_that_differ_in_more_than_their_seed_are_told_apart():
+    logged = [_logged(*each) for each in UNLIKE]
+    assert len({at(config, ROW) for config in logged}) == len(UNLIKE)
+    protocols = {at(config, "comparison.protocol") for config in logged}
+    assert len(protocols) == len(UNLIKE) - 4  # methods, their settings and images that only they use share one
+    assert at(logged[1], ROW).startswith("dense, digits, dirichlet 0.5, ")
+    assert at(logged[2], ROW).startswith("fedhydra (objective.adv.weight=0), digits, ")
+    assert at(logged[6], "comparison.partition") == "classes_per_client 2"
 
 
 def test_only_failures_are_among_the_failures():

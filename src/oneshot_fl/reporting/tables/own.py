@@ -29,7 +29,7 @@ def comparable(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of runs in which all but method and seed agrees, in the order in which they first appear."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(canonical([run.data, run.models, run.shared]), []).append(run)
+        groups.setdefault(run.protocol, []).append(run)
     return list(groups.values())
 
 

@@ -1,7 +1,7 @@
 """Runs as tables need them: read from summaries, and from the traces of those that have none."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,11 @@ class Run:
         """What must agree before methods are compared: all but the method and the images that only it uses."""
         own = ("method",) if self.holds_out else ("method", "proxy")
         return {key: value for key, value in self.settings.items() if key not in own}
+
+    @cached_property
+    def protocol(self) -> str:
+        """A text that runs share which may be compared: all but the method, images that only it uses, and the seed."""
+        return canonical([self.data, self.models, self.shared])
 
     @cached_property
     def own(self) -> Settings:
@@ -242,6 +247,11 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
 
 def _foreign(place: str, error: Exception) -> OneshotError:
     return OneshotError(f"{place}: not what this version writes ({error!r}); run it again")
+
+
+def begun(record: Mapping[str, Any]) -> Run:
+    """A run of which there is only its record yet."""
+    return Run(**{name: record[name] for name in FACTS}, status="unfinished")
 
 
 def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
