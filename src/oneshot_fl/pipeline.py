@@ -19,7 +19,7 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
-from oneshot_fl.parts.slots import Hearing, UploadStep, step_for
+from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
@@ -171,7 +171,7 @@ def serve(
         context: see there.
 
     Raises:
-        NothingLeftError: every upload was turned away.
+        NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
         OneshotError: the student diverged.
     """
     recitals, uploads, recited = admit(plan, uploads, spec, context)
@@ -198,12 +198,12 @@ def admit(
     """Gate and hearing: all recitals that were made, the uploads that are used, and the recitals of those.
 
     Raises:
-        NothingLeftError: every upload was turned away.
+        NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
     """
     uploads = _through(plan.gate, uploads, spec)
-    _tell_quarantined(uploads.quarantined, uploads, context)
+    _tell_quarantined(uploads.quarantined, uploads, plan, context)
     recitals = _recitals(plan, spec, uploads, context)
-    return recitals, *_heard(plan.hearing, uploads, recitals, spec, context)
+    return recitals, *_heard(plan, uploads, recitals, spec, context)
 
 
 def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Evaluated:
@@ -229,23 +229,25 @@ def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec) 
 
 
 def _heard(
-    hearing: Recipe[Hearing] | None, uploads: Uploads, recitals: Recitals | None, spec: DataSpec, context: Context
+    plan: Serving, uploads: Uploads, recitals: Recitals | None, spec: DataSpec, context: Context
 ) -> tuple[Uploads, tuple[Recital, ...] | None]:
     """The uploads that are used once all recitals were heard, and theirs alone."""
-    if recitals is None or hearing is None:
+    if recitals is None or plan.hearing is None:
         return uploads, recitals.of_clients if recitals else None
-    after = step_for(hearing, spec)(uploads, recitals.of_clients)
-    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, context)
+    after = step_for(plan.hearing, spec)(uploads, recitals.of_clients)
+    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)
     left = after.named()
     pairs = zip(uploads.classifiers, recitals.of_clients, strict=True)
     return after, tuple(recital for upload, recital in pairs if upload.name in left)
 
 
-def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, context: Context) -> None:
+def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, plan: Serving, context: Context) -> None:
+    """What was turned away, and whether the method can do with what is left."""
     for one in turned_away:
         context.progress.note(f"quarantined {one.name}: {one.reason}")
     if not left.named():
         raise NothingLeftError("no upload is left: all of them were turned away; the lines are above")
+    left.require(plan.needs, plan.method.name)
 
 
 def _guidance(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Guidance | None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.parts.uploads import Server, Uploads
 
 
@@ -42,8 +43,17 @@ class Average:
         self.uploads = server.uploads
 
     def __call__(self, student: nn.Module) -> nn.Module:
-        """The student with the average loaded; at least one client has its architecture."""
+        """The student with the average loaded.
+
+        Raises:
+            NothingLeftError: no client has its architecture, because all that had it were turned away.
+        """
         states, sizes = _alike(student, self.uploads)
+        if not states:
+            raise NothingLeftError(
+                "method/init=average: no classifier of the server's architecture is left, or of one of them where it "
+                "has several; all of them were turned away"
+            )
         student.load_state_dict(mean_state(states, sizes))
         return student
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
 
@@ -124,6 +125,20 @@ class Uploads:
             decoders=tuple(upload for upload in self.decoders if upload.name not in reasons),
             quarantined=(*self.quarantined, *(Quarantined(name, reason) for name, reason in reasons.items())),
         )
+
+    def require(self, needs: frozenset[str], method: str) -> None:
+        """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`.
+
+        Raises:
+            NothingLeftError: there is none, and some uploads were turned away.
+            OneshotError: there is none, and nobody was turned away.
+        """
+        there = {"classifiers": self.classifiers, "decoders": self.decoders}
+        for kind in (kind for kind, sent in there.items() if kind in needs and not sent):
+            if not self.quarantined:
+                raise OneshotError(f"method={method}: needs {kind}, and nobody uploaded one; choose another method")
+            reasons = first_of([f"{one.name}: {one.reason}" for one in self.quarantined])
+            raise NothingLeftError(f"method={method}: needs {kind}, and none is left; turned away: {reasons}")
 
     def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
         """All uploads by the name of their client."""
