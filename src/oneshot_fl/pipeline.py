@@ -19,6 +19,7 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
+from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
@@ -281,18 +282,17 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
 
 
 def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
-    """How well the student learned of its ensemble, where that was asked for."""
+    """How well the student learned of its ensemble (without one, of the plain average), where that was asked for."""
     of, uploads = experiment.evaluation.validation, result.given.uploads
     images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
     if of is None or images is None or not uploads.models:
         return None
-    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
-    known = tested_ensembles(rows, own, replace(result.given, student=result.server.model), result.server.ensemble)
+    own, server = experiment.method.ensemble, replace(result.given, student=result.server.model)
     return validate(
         images,
         result.server.model,
         uploads.models,
-        known[own.name if own else "uniform"],
+        tested_ensembles({}, own, server, result.server.ensemble)[own.name] if own else LogitAverage(server),
         of=of,
         spec=given.data.spec,
         batch_size=experiment.evaluation.batch_size,

@@ -242,6 +242,14 @@ def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tm
     assert len({summary["data_sha256"] for summary in (plain, noisy, *held)}) == 1  # before anything was held out
 
 
+def test_a_student_that_nobody_taught_is_validated_by_the_plain_average_whatever_rows_are_tested(tiny, tmp_path):
+    own = ("method=fedavg", "evaluate.validation=proxy", "proxy.samples=64")
+    plain = run(tiny(*own), tmp_path / "plain")
+    fewer = run(tiny(*own, "~evaluate.ensembles.uniform"), tmp_path / "fewer")
+    assert "uniform" not in fewer["ensemble"]["rows"]
+    assert fewer["validation"] == plain["validation"] is not None
+
+
 @pytest.mark.parametrize(("init", "alike"), [("fresh", False), ("as_clients_began", True)])
 def test_where_a_student_begins(tiny, tmp_path, init, alike):
     own = f"store={tmp_path / 'store'}"
