@@ -17,6 +17,7 @@ from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
+from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
 from oneshot_fl.parts.ensembles import LogitAverage
@@ -24,7 +25,7 @@ from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
-from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
+from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
@@ -136,6 +137,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         test=test,
         data_key=given.data.fingerprint,
         proxy=given.proxy,
+        start=start,
         context=context,
     )
     testing = Meter()
@@ -158,6 +160,7 @@ def serve(
     test: ImageBatches | None,
     data_key: str,
     proxy: Proxy | None = None,
+    start: InitialModel | None = None,
     context: Context,
 ) -> Served:
     """The server's half: gate, what the method's parts ask for, distillation. Whoever made the uploads is the same.
@@ -169,6 +172,7 @@ def serve(
         test: the test set, where there is one.
         data_key: fingerprint of the data set that the test set belongs to.
         proxy: the server's own images, where it has some.
+        start: where the clients began, if that was at the server's last model.
         context: see there.
 
     Raises:
@@ -177,7 +181,7 @@ def serve(
     """
     recitals, uploads, recited = admit(plan, uploads, spec, context)
     guidance = _guidance(plan, spec, uploads, context)
-    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited)
+    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited, start=start)
     _note_idle_terms(plan, uploads, context)
     distilled = distill(
         test,

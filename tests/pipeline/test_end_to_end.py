@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from oneshot_fl import pipeline
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.uploads import Server
@@ -202,6 +203,21 @@ def test_without_local_training_the_second_rounds_clients_are_the_first_rounds_s
     summary = run(tiny("method=dense", "clients.epochs=0", "communication_rounds=2"), tmp_path / "run")
     first, second = summary["communication"]
     assert set(second["clients"]) == {first["accuracy_last"]}
+
+
+def test_the_server_knows_where_the_clients_of_each_communication_round_began(tiny, tmp_path, monkeypatch):
+    seen, real = [], pipeline.distill
+
+    def noted(test, server, *args, **named):
+        made = real(test, server, *args, **named)
+        seen.append((server.start, made))
+        return made
+
+    monkeypatch.setattr(pipeline, "distill", noted)
+    run(tiny("method=dense", "method/init=as_clients_began", "distill.rounds=1", "communication_rounds=2"), tmp_path)
+    (first, made), (second, _) = seen
+    assert first is None
+    assert (second.key, second.model) == (made.key, made.model)
 
 
 def test_a_loss_without_anything_to_compare_is_mentioned(tiny, tmp_path, capsys):

@@ -22,13 +22,22 @@ class Fresh:
         return student
 
 
-class AsClientsBegan(Fresh):
+class AsClientsBegan:
     """The weights that all clients of the student's architecture began at: the server sent them, so it has them.
 
-    Whoever sees `needs` builds the student with these weights.
+    Whoever sees `needs` builds the student with those of the first communication round.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clients_start"})
+
+    def __init__(self, server: Server) -> None:
+        self.start = server.start
+
+    def __call__(self, student: nn.Module) -> nn.Module:
+        """The student itself; in a later communication round with the weights that its clients began at loaded."""
+        if self.start is not None:
+            student.load_state_dict(self.start.model.state_dict())
+        return student
 
 
 class Average:

@@ -12,6 +12,7 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
+from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
 
@@ -171,7 +172,7 @@ class Server:
     """What the server has when a method's parts are made; a part declares in `needs` what it takes besides `spec`.
 
     `classifiers`, `decoders`: at least one upload of that kind; `label_counts`: with the classifiers. `guidance`,
-    `proxy`, `recitals`, `student`: see below.
+    `proxy`, `recitals`, `student`, `start`: see below.
     """
 
     spec: DataSpec
@@ -184,6 +185,8 @@ class Server:
     """One of every classifier; made only where some part needs them."""
     student: nn.Module | None = None
     """The global model, once there is one: for ensembles that are only tested."""
+    start: InitialModel | None = None
+    """Where the clients of this communication round began; None in the first, where they began at random weights."""
 
     def lacks(self, needs: frozenset[str]) -> frozenset[str]:
         """Which of these needs nothing here meets, of those that are computed or uploaded on demand."""
