@@ -11,7 +11,7 @@ class OneshotError(Exception):
 
 
 class NothingLeftError(OneshotError):
-    """Every upload was turned away; `oneshot-fl aggregate` ends with exit code 3."""
+    """Every upload was turned away, or every one that a method needs; `oneshot-fl aggregate` ends with exit code 3."""
 
 
 LONGEST_REASON = 160

@@ -17,13 +17,15 @@ from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
+from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
-from oneshot_fl.parts.slots import Hearing, UploadStep, step_for
+from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
 from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
-from oneshot_fl.phases.clients.train import InitialModel, TrainedClient, train_clients
+from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
@@ -135,6 +137,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         test=test,
         data_key=given.data.fingerprint,
         proxy=given.proxy,
+        start=start,
         context=context,
     )
     testing = Meter()
@@ -157,6 +160,7 @@ def serve(
     test: ImageBatches | None,
     data_key: str,
     proxy: Proxy | None = None,
+    start: InitialModel | None = None,
     context: Context,
 ) -> Served:
     """The server's half: gate, what the method's parts ask for, distillation. Whoever made the uploads is the same.
@@ -168,15 +172,16 @@ def serve(
         test: the test set, where there is one.
         data_key: fingerprint of the data set that the test set belongs to.
         proxy: the server's own images, where it has some.
+        start: where the clients began, if that was at the server's last model.
         context: see there.
 
     Raises:
-        NothingLeftError: every upload was turned away.
+        NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
         OneshotError: the student diverged.
     """
     recitals, uploads, recited = admit(plan, uploads, spec, context)
     guidance = _guidance(plan, spec, uploads, context)
-    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited)
+    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited, start=start)
     _note_idle_terms(plan, uploads, context)
     distilled = distill(
         test,
@@ -198,12 +203,12 @@ def admit(
     """Gate and hearing: all recitals that were made, the uploads that are used, and the recitals of those.
 
     Raises:
-        NothingLeftError: every upload was turned away.
+        NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
     """
     uploads = _through(plan.gate, uploads, spec)
-    _tell_quarantined(uploads.quarantined, uploads, context)
+    _tell_quarantined(uploads.quarantined, uploads, plan, context)
     recitals = _recitals(plan, spec, uploads, context)
-    return recitals, *_heard(plan.hearing, uploads, recitals, spec, context)
+    return recitals, *_heard(plan, uploads, recitals, spec, context)
 
 
 def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) -> Evaluated:
@@ -229,23 +234,25 @@ def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec) 
 
 
 def _heard(
-    hearing: Recipe[Hearing] | None, uploads: Uploads, recitals: Recitals | None, spec: DataSpec, context: Context
+    plan: Serving, uploads: Uploads, recitals: Recitals | None, spec: DataSpec, context: Context
 ) -> tuple[Uploads, tuple[Recital, ...] | None]:
     """The uploads that are used once all recitals were heard, and theirs alone."""
-    if recitals is None or hearing is None:
+    if recitals is None or plan.hearing is None:
         return uploads, recitals.of_clients if recitals else None
-    after = step_for(hearing, spec)(uploads, recitals.of_clients)
-    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, context)
+    after = step_for(plan.hearing, spec)(uploads, recitals.of_clients)
+    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)
     left = after.named()
     pairs = zip(uploads.classifiers, recitals.of_clients, strict=True)
     return after, tuple(recital for upload, recital in pairs if upload.name in left)
 
 
-def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, context: Context) -> None:
+def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, plan: Serving, context: Context) -> None:
+    """What was turned away, and whether the method can do with what is left."""
     for one in turned_away:
         context.progress.note(f"quarantined {one.name}: {one.reason}")
     if not left.named():
         raise NothingLeftError("no upload is left: all of them were turned away; the lines are above")
+    left.require(plan.needs, plan.method.name)
 
 
 def _guidance(plan: Serving, spec: DataSpec, uploads: Uploads, context: Context) -> Guidance | None:
@@ -279,18 +286,17 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
 
 
 def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
-    """How well the student learned of its ensemble, where that was asked for."""
+    """How well the student learned of its ensemble (without one, of the plain average), where that was asked for."""
     of, uploads = experiment.evaluation.validation, result.given.uploads
     images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
     if of is None or images is None or not uploads.models:
         return None
-    rows, own = experiment.evaluation.ensembles, experiment.method.ensemble
-    known = tested_ensembles(rows, own, replace(result.given, student=result.server.model), result.server.ensemble)
+    own, server = experiment.method.ensemble, replace(result.given, student=result.server.model)
     return validate(
         images,
         result.server.model,
         uploads.models,
-        known[own.name if own else "uniform"],
+        tested_ensembles({}, own, server, result.server.ensemble)[own.name] if own else LogitAverage(server),
         of=of,
         spec=given.data.spec,
         batch_size=experiment.evaluation.batch_size,

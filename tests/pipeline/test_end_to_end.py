@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from oneshot_fl import pipeline
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.uploads import Server
@@ -204,6 +205,21 @@ def test_without_local_training_the_second_rounds_clients_are_the_first_rounds_s
     assert set(second["clients"]) == {first["accuracy_last"]}
 
 
+def test_the_server_knows_where_the_clients_of_each_communication_round_began(tiny, tmp_path, monkeypatch):
+    seen, real = [], pipeline.distill
+
+    def noted(test, server, *args, **named):
+        made = real(test, server, *args, **named)
+        seen.append((server.start, made))
+        return made
+
+    monkeypatch.setattr(pipeline, "distill", noted)
+    run(tiny("method=dense", "method/init=as_clients_began", "distill.rounds=1", "communication_rounds=2"), tmp_path)
+    (first, made), (second, _) = seen
+    assert first is None
+    assert (second.key, second.model) == (made.key, made.model)
+
+
 def test_a_loss_without_anything_to_compare_is_mentioned(tiny, tmp_path, capsys):
     run(tiny("model=cnn2_plain", "method=dense", "distill.rounds=1"), tmp_path / "plain")
     assert "note: no client has batch normalisation, so method.objective.bn is 0" in capsys.readouterr().out
@@ -240,6 +256,14 @@ def test_a_proxy_is_told_where_it_is_used_and_held_out_for_every_method(tiny, tm
     assert held[1]["proxy"]["samples"] == 287
     assert held[0]["settings"]["proxy"] == held[1]["settings"]["proxy"] != plain["settings"]["proxy"]
     assert len({summary["data_sha256"] for summary in (plain, noisy, *held)}) == 1  # before anything was held out
+
+
+def test_a_student_that_nobody_taught_is_validated_by_the_plain_average_whatever_rows_are_tested(tiny, tmp_path):
+    own = ("method=fedavg", "evaluate.validation=proxy", "proxy.samples=64")
+    plain = run(tiny(*own), tmp_path / "plain")
+    fewer = run(tiny(*own, "~evaluate.ensembles.uniform"), tmp_path / "fewer")
+    assert "uniform" not in fewer["ensemble"]["rows"]
+    assert fewer["validation"] == plain["validation"] is not None
 
 
 @pytest.mark.parametrize(("init", "alike"), [("fresh", False), ("as_clients_began", True)])

@@ -233,19 +233,18 @@ def _check_held_out(cfg: DictConfig) -> None:
 
 def _check_kinds(cfg: DictConfig) -> None:
     """A method needs clients that upload what it works on."""
-    wanted = set(kinds(cfg))
-    if "decoders" in source_needs(cfg) and "cvae" not in wanted:
+    wanted, needs = set(kinds(cfg)), method_needs(cfg)
+    if "decoders" in needs and "cvae" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: draws its images from clients' decoders, and no client uploads one; choose "
             "clients=half_cvae or clients=all_cvae"
         )
-    if "own_decoder" in source_needs(cfg) and len(_latents(cfg)) > 1:
+    if "own_decoder" in needs and len(_latents(cfg)) > 1:
         raise OneshotError(
             f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
             f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
         )
-    asks = cfg.method.get("ensemble") is not None or "same_architecture" in _needs("method.init", cfg.method.init)
-    if asks and "classifier" not in wanted:
+    if "classifiers" in needs and "classifier" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
             "or clients=default"
@@ -255,6 +254,13 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"communication_rounds={cfg.communication_rounds}: clients with a VAE cannot begin at the server's model; "
             "use communication_rounds=1"
         )
+
+
+def method_needs(cfg: DictConfig) -> frozenset[str]:
+    """What the method's slots need; where it has an ensemble, classifiers to ask."""
+    init, asks = cfg.method.get("init"), cfg.method.get("ensemble") is not None
+    of_init = frozenset() if init is None else _needs("method.init", init)
+    return of_init | source_needs(cfg) | frozenset({"classifiers"} if asks else ())
 
 
 def source_needs(cfg: DictConfig) -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
-from oneshot_fl.config.checks import asking, check, no_features, source_needs
+from oneshot_fl.config.checks import asking, check, method_needs, no_features
 from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
@@ -62,6 +62,7 @@ def serving_of(
     classifier unless `server_model` names one; a method with a model for each architecture has all of theirs.
 
     Raises:
+        NothingLeftError: all uploads of a kind that the method needs were turned away.
         OneshotError: an override is wrong or has no place here, or the method needs what was not uploaded.
     """
     for override in overrides:
@@ -105,8 +106,7 @@ def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
     clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
     cfg = _configuration(chosen, *clients, *_models_of_clients(chosen))
-    if "decoders" in source_needs(cfg) and not uploads.decoders:
-        raise OneshotError(f"method={cfg.method.name}: draws its images from decoders, and nobody uploaded one")
+    uploads.require(method_needs(cfg), cfg.method.name)
     check(cfg)
     return bind_serving(cfg)
 
@@ -141,8 +141,7 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     for need, why in NEVER_MET.items():
         if need in needs:
             raise OneshotError(f"{method}: {why}; choose another method, for instance method=fedchorus")
-    if "classifiers" in needs and not uploads.classifiers:
-        raise OneshotError(f"{method}: needs classifiers, and nobody uploaded one; choose another method")
+    uploads.require(needs, serving.method.name)
     if "label_counts" in needs and uploads.label_counts is None:
         raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
     members = {structure(one.student(spec, 0)) for one in serving.student.architectures}

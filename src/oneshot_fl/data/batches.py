@@ -1,6 +1,7 @@
 """Batches by indexing tensors that already live on the device: no files, no worker processes."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -22,10 +23,15 @@ def trainable_batches(order: Tensor, batch_size: int) -> list[Tensor]:
     normalisation cannot train on one value per channel.
     """
     batches = list(order.split(batch_size))
-    if not batches or len(batches[-1]) > 1:
+    if batch_size > 1:
+        batches = last_joined(batches)
+    return [batch.repeat(2) if len(batch) == 1 else batch for batch in batches]
+
+
+def last_joined(batches: list[Tensor]) -> list[Tensor]:
+    """The same batches, but a last one of a single sample joins the one before it."""
+    if len(batches) < 2 or len(batches[-1]) > 1:
         return batches
-    if len(batches) == 1 or batch_size == 1:
-        return [batch.repeat(2) if len(batch) == 1 else batch for batch in batches]
     return [*batches[:-2], torch.cat(batches[-2:])]
 
 
@@ -57,9 +63,17 @@ class ImageBatches:
     ) -> None:
         self.images, self.labels, self.spec = images, labels, spec
         self.batch_size, self.rng, self.augment = batch_size, rng, augment
+        self.single = True
+
+    def without_single(self) -> "ImageBatches":
+        """The same, but a last batch of one image joins the one before it, for what normalises by the batch."""
+        other = copy(self)
+        other.single = False
+        return other
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in index_batches(len(self.labels), self.batch_size, self.rng):
+        batches = index_batches(len(self.labels), self.batch_size, self.rng)
+        for batch in batches if self.single else last_joined(batches):
             index = batch.to(self.labels.device)
             images = self.images[index]
             yield self.spec.to_input(self.augment(images) if self.augment else images), self.labels[index]

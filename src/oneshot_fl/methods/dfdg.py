@@ -28,7 +28,9 @@ the source and are not among the logged terms.
 Slips of the code, and what is done here:
 - Its BN layers keep no running statistics: clients, student and the test normalise by the batch at hand. Here clients
   are those of all methods, and `method.ensemble.bn=eval` asks them as they were trained. `bn=batch` asks them, also in
-  the row of this ensemble in the results, by the batch at hand; the student is an ordinary one in either case.
+  the row of this ensemble in the results, by the batch at hand; the student is an ordinary one in either case. That row
+  therefore depends on `evaluate.batch_size`, which cannot be 1 where a layer sees maps of one pixel; where only the
+  last batch would be one image, that joins the batch before.
 - Its transfer term is not a number where no image is chosen; here it is 0 then.
 - It decides on images by pairs in Python loops and counts every pair of both batches; here the same mean over all b^2
   pairs is one matrix product.

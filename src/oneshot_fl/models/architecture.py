@@ -1,4 +1,4 @@
-"""An architecture: a model that is chosen but not built, because nobody has seen the data yet."""
+"""Where models begin: an architecture is chosen but not built, because nobody has seen the data yet."""
 
 from dataclasses import dataclass
 
@@ -33,3 +33,13 @@ class Architecture:
         """A server model with weights of its own, which no client began at."""
         with seeded(seed, "student weights", self.name):
             return self.build(spec)
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """Where local training begins after the first communication round: at the server's model."""
+
+    model: nn.Module
+    key: str
+    communication_round: int
+    """1 for the first exchange after the one-shot one."""

@@ -36,11 +36,14 @@ def shares_drawn(counts: Tensor, samples: int, rng: torch.Generator) -> Tensor:
     """FEDCVAE: decoder k draws `n_k / n` of the images (the last one the rest), labels by its own distribution."""
     sizes = counts.sum(dim=1) * samples // counts.sum()
     sizes[-1] += samples - sizes.sum()
-    drawn = [
-        torch.multinomial(own.double(), int(size), replacement=True, generator=rng).bincount(minlength=len(own))
-        for own, size in zip(counts, sizes, strict=True)
-    ]
-    return torch.stack(drawn)
+    return torch.stack([_drawn(own, int(size), rng) for own, size in zip(counts, sizes, strict=True)])
+
+
+def _drawn(counts: Tensor, size: int, rng: torch.Generator) -> Tensor:
+    """`size` labels by their counts `[c]`, counted; of few images a small client's share may be none."""
+    if size == 0:
+        return torch.zeros_like(counts)
+    return torch.multinomial(counts.double(), size, replacement=True, generator=rng).bincount(minlength=len(counts))
 
 
 def draw_noise(count: int, latent: int, bound: float | None, rng: torch.Generator) -> Tensor:

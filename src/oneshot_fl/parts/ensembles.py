@@ -88,12 +88,12 @@ class LabelShareWeighted(Fixed):
         counts = server.uploads.told_label_counts
         counts = torch.where(counts.sum(dim=0) > 0, counts, 1).float()
         self.register_buffer("shares", counts / counts.sum(dim=0))
-        self.bn = bn
+        self.by_the_batch = bn == "batch"
         self.clients: list[nn.Module] = server.uploads.models  # a list: they belong to the bank, not to its state
 
     def forward(self, votes: Votes) -> Tensor:
         """Weighted by the label that an image was made for."""
-        P = logits_by_the_batch(self.clients, votes.x) if self.bn == "batch" else votes.P
+        P = logits_by_the_batch(self.clients, votes.x) if self.by_the_batch else votes.P
         return (self.shares[:, votes.y].unsqueeze(2) * P).sum(dim=0)
 
 
@@ -130,6 +130,11 @@ def entropy(P: Tensor) -> Tensor:
 def weighted_probability(P: Tensor, score: Tensor) -> Tensor:
     """Logarithm of sum_k softmax_k(score) softmax(P_k): logits `[m, b, c]`, scores `[m, b]` -> `[b, c]`."""
     return (P.log_softmax(dim=2) + score.log_softmax(dim=0).unsqueeze(2)).logsumexp(dim=0)
+
+
+def needs_several(ensemble: EnsembleFunction) -> bool:
+    """Whether it normalises by the batch at hand, of which one image may be too few."""
+    return getattr(ensemble, "by_the_batch", False)
 
 
 def label_free(ensemble: EnsembleFunction, votes: Votes) -> Tensor:

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.parts.uploads import Server, Uploads
 
 
@@ -21,13 +22,22 @@ class Fresh:
         return student
 
 
-class AsClientsBegan(Fresh):
+class AsClientsBegan:
     """The weights that all clients of the student's architecture began at: the server sent them, so it has them.
 
-    Whoever sees `needs` builds the student with these weights.
+    Whoever sees `needs` builds the student with those of the first communication round.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clients_start"})
+
+    def __init__(self, server: Server) -> None:
+        self.start = server.start
+
+    def __call__(self, student: nn.Module) -> nn.Module:
+        """The student itself; in a later communication round with the weights that its clients began at loaded."""
+        if self.start is not None:
+            student.load_state_dict(self.start.model.state_dict())
+        return student
 
 
 class Average:
@@ -42,8 +52,17 @@ class Average:
         self.uploads = server.uploads
 
     def __call__(self, student: nn.Module) -> nn.Module:
-        """The student with the average loaded; at least one client has its architecture."""
+        """The student with the average loaded.
+
+        Raises:
+            NothingLeftError: no client has its architecture, because all that had it were turned away.
+        """
         states, sizes = _alike(student, self.uploads)
+        if not states:
+            raise NothingLeftError(
+                "method/init=average: no classifier of the server's architecture is left, or of one of them where it "
+                "has several; all of them were turned away"
+            )
         student.load_state_dict(mean_state(states, sizes))
         return student
 

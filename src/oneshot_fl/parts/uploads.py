@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
+from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
 
@@ -125,6 +127,20 @@ class Uploads:
             quarantined=(*self.quarantined, *(Quarantined(name, reason) for name, reason in reasons.items())),
         )
 
+    def require(self, needs: frozenset[str], method: str) -> None:
+        """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`.
+
+        Raises:
+            NothingLeftError: there is none, and some uploads were turned away.
+            OneshotError: there is none, and nobody was turned away.
+        """
+        there = {"classifiers": self.classifiers, "decoders": self.decoders}
+        for kind in (kind for kind, sent in there.items() if kind in needs and not sent):
+            if not self.quarantined:
+                raise OneshotError(f"method={method}: needs {kind}, and nobody uploaded one; choose another method")
+            reasons = first_of([f"{one.name}: {one.reason}" for one in self.quarantined])
+            raise NothingLeftError(f"method={method}: needs {kind}, and none is left; turned away: {reasons}")
+
     def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
         """All uploads by the name of their client."""
         decoders = {upload.name: upload for upload in self.decoders}
@@ -156,7 +172,7 @@ class Server:
     """What the server has when a method's parts are made; a part declares in `needs` what it takes besides `spec`.
 
     `classifiers`, `decoders`: at least one upload of that kind; `label_counts`: with the classifiers. `guidance`,
-    `proxy`, `recitals`, `student`: see below.
+    `proxy`, `recitals`, `student`, `start`: see below.
     """
 
     spec: DataSpec
@@ -169,6 +185,8 @@ class Server:
     """One of every classifier; made only where some part needs them."""
     student: nn.Module | None = None
     """The global model, once there is one: for ensembles that are only tested."""
+    start: InitialModel | None = None
+    """Where the clients of this communication round began; None in the first, where they began at random weights."""
 
     def lacks(self, needs: frozenset[str]) -> frozenset[str]:
         """Which of these needs nothing here meets, of those that are computed or uploaded on demand."""

@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.parts.ensembles import label_free
+from oneshot_fl.parts.ensembles import label_free, needs_several
 from oneshot_fl.parts.slots import Ensemble
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, ask
@@ -147,6 +147,8 @@ def evaluate(
     context: Context,
 ) -> Evaluated:
     """Test clients, ensembles and server, calibrated by `temperature`, on one pass over `test`."""
+    if any(map(needs_several, ensembles.values())):
+        test = test.without_single()
     bank = ClientBank(clients, mode="loop")
     module = EvaluateModule(bank, server, ensembles, classes=test.spec.classes, temperature=temperature)
     with trainer_of(module, context.trainer) as trainer:

@@ -95,6 +95,7 @@ def distill(
         "guidance": guidance_key(server),
         "recitals": [each.key for each in server.recitals or ()],
         "proxy": server.proxy.sha256 if server.proxy and "proxy" in method.needs else None,
+        "start": server.start.key if server.start and "clients_start" in method.needs else None,
         "method": described(method),
         "student": described(student),
         "settings": described(settings),

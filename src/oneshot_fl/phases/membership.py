@@ -64,7 +64,8 @@ def matched(members: Tensor, others: Tensor, most: int, rng: torch.Generator) ->
     Args:
         most: of each, at most.
     """
-    chosen: list[tuple[Tensor, Tensor]] = []
+    nothing = members.new_empty(0, dtype=torch.long)  # all that is drawn where there are no members
+    chosen = [(nothing, nothing)]
     for label in members.unique():
         own, foreign = ((labels == label).nonzero().flatten() for labels in (members, others))
         count = min(len(own), len(foreign))

@@ -175,9 +175,20 @@ def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
 def _labels(upload: ClassifierUpload, spec: DataSpec, settings: Recitation, rng: torch.Generator) -> Tensor:
     """Drawn from the client's own label distribution, for whole batches: at least `images` labels."""
     known = _known(upload, settings)
-    shares = shown_label_shares(upload.model, spec, rng) if known is None else torch.tensor(known)
+    shares = _estimated(upload, spec, rng) if known is None else torch.tensor(known)
     whole = math.ceil(settings.images / settings.batch_size) * settings.batch_size
     return torch.multinomial(shares.double(), whole, replacement=True, generator=rng)
+
+
+def _estimated(upload: ClassifierUpload, spec: DataSpec, rng: torch.Generator) -> Tensor:
+    """The label distribution `[c]` that the client's model shows."""
+    shares = shown_label_shares(upload.model, spec, rng)
+    if not bool(torch.isfinite(shares).all()):
+        raise OneshotError(
+            f"recite.labels=estimated: {upload.name} answers with numbers that are not finite, which show no labels; "
+            "gate=checks turns such uploads away"
+        )
+    return shares
 
 
 def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task: Task) -> Tensor:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from oneshot_fl.data.batches import last_joined
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.parts.ensembles import label_free
+from oneshot_fl.parts.ensembles import label_free, needs_several
 from oneshot_fl.parts.view import EnsembleFunction, ask
 from oneshot_fl.recipe import needs_of
 
@@ -61,7 +62,8 @@ def validate(
     if isinstance(ensemble, nn.Module):
         ensemble = ensemble.to(device)
     different, divergence = torch.zeros((), device=device), torch.zeros((), device=device)
-    for part in images.split(batch_size):
+    parts = list(images.split(batch_size))
+    for part in last_joined(parts) if needs_several(ensemble) else parts:
         x = spec.to_input(part.to(device))
         votes = ask(bank, x, torch.zeros(len(x), dtype=torch.long, device=device), _needs(ensemble))
         teacher = at_least_float32(label_free(ensemble, votes)).log_softmax(1)

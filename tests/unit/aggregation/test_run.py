@@ -142,6 +142,16 @@ def test_an_upload_that_is_turned_away_decides_nothing_for_the_others(write, fol
     assert call(str(folder), "--out", str(tmp_path / "none"), "method=fedavg")[0] == 3
 
 
+def test_only_decoders_left_are_nothing_left_for_a_method_of_classifiers(write, folder, call, tmp_path):
+    write("drawn", kind="decoder", model="cvae_mlp", label_counts=(1, 2, 3))
+    write("evil", times=100.0)
+    code, printed = call(str(folder), "--out", str(tmp_path / "out"), "method=fedavg")
+    assert (code, "needs classifiers, and none is left; turned away: evil" in printed) == (3, True), printed
+    (folder / "evil.safetensors").unlink()
+    code, printed = call(str(folder), "--out", str(tmp_path / "out"), "method=fedavg")
+    assert (code, "needs classifiers, and nobody uploaded one" in printed) == (2, True), printed
+
+
 def test_names_of_classes_that_may_mean_the_same_are_noted(write, folder, call, tmp_path):
     write("one")
     write("two", classes="abC")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from oneshot_fl.data.batches import ImageBatches, index_batches
+from oneshot_fl.data.batches import ImageBatches, index_batches, last_joined
 from oneshot_fl.seeds import torch_generator
 
 
@@ -19,6 +19,14 @@ def test_without_a_generator_the_order_is_kept():
 
 def test_a_last_batch_of_one_joins_the_one_before():
     assert [len(batch) for batch in index_batches(9, 4, torch_generator(0))] == [4, 5]
+
+
+def test_only_where_it_is_asked_for_a_last_image_alone_joins_the_batch_before(spec):
+    batches = ImageBatches(torch.zeros(5, 1, 8, 8), torch.arange(5), spec=spec, batch_size=2)
+    assert [y.tolist() for _, y in batches.without_single()] == [[0, 1], [2, 3, 4]]
+    assert [y.tolist() for _, y in batches] == [[0, 1], [2, 3], [4]]
+    assert [len(batch) for batch in last_joined(list(torch.arange(4).split(2)))] == [2, 2]
+    assert [len(batch) for batch in last_joined(list(torch.arange(1).split(2)))] == [1]
 
 
 def test_image_batches_are_normalised_and_shuffled_anew(spec):

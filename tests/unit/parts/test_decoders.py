@@ -29,6 +29,11 @@ def test_drawn_shares_have_the_clients_sizes_and_only_their_labels():
     assert abs(drawn[0, 0].item() - 30) < 12
 
 
+def test_a_decoder_whose_share_rounds_to_nothing_draws_nothing():
+    counts = torch.tensor([[1, 0, 0], [20, 20, 20]])
+    assert shares_drawn(counts, 10, torch_generator(0)).sum(dim=1).tolist() == [0, 10]
+
+
 def test_noise_is_cut_off_at_its_bound_and_normal_without():
     free, cut = draw_noise(4000, 2, None, torch_generator(0)), draw_noise(4000, 2, 1.0, torch_generator(0))
     assert free.abs().max() > 2

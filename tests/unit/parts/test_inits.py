@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
+from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.parts.inits import Average, AverageWhereAlike, Fresh
 from tests.parts import server_of
 
@@ -32,6 +34,11 @@ def test_average_of_equal_clients_is_that_client_bit_for_bit():
     client = nn.Linear(7, 3)
     student = Average(server_of([client, client, client], [1, 2, 4]))(nn.Linear(7, 3))
     assert torch.equal(student.weight, client.weight)
+
+
+def test_an_average_of_nobody_is_refused():
+    with pytest.raises(NothingLeftError, match=r"^method/init=average: no classifier of .* is left"):
+        Average(server_of([nn.Linear(3, 2)]))(_net(0.0, 0.0, 0))
 
 
 def test_fresh_leaves_the_student_alone():

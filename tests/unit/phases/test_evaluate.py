@@ -1,9 +1,10 @@
 import torch
+from torch import nn
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
-from oneshot_fl.parts.ensembles import LogitAverage, SizeWeighted
+from oneshot_fl.parts.ensembles import LabelShareWeighted, LogitAverage, SizeWeighted
 from oneshot_fl.phases.evaluate import Accuracies, evaluate
 from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
 from tests.parts import recipe_of, server_of
@@ -41,3 +42,14 @@ def test_the_methods_own_ensemble_is_tested_as_it_learned(fixed_logits):
     assert found["sized"].weights.tolist() == [0.25, 0.75]
     assert found["boosted"].weights.tolist() == learned["weights"].tolist()
     assert ensembles_to_test({}, own, server, {})["boosted"].weights.tolist() == [0.5, 0.5]
+
+
+def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(spec, context):
+    images, labels = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8), torch.tensor([0, 1, 2, 0, 1])
+    test = ImageBatches(images, labels, spec=spec, batch_size=4)
+    clients = [nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.BatchNorm1d(3)) for _ in range(2)]
+    server = server_of(clients, label_counts=torch.ones(2, 3, dtype=torch.long))
+    ensembles = {"by_the_batch": LabelShareWeighted(server, bn="batch")}
+    found = evaluate(test, clients, clients[0], ensembles, context=context)
+    whole = ImageBatches(images, labels, spec=spec, batch_size=5)
+    assert found.accuracies == evaluate(whole, clients, clients[0], ensembles, context=context).accuracies

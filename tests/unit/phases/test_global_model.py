@@ -12,12 +12,12 @@ from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
 from oneshot_fl.methods.fedmho import SelfDistillation
-from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
-from oneshot_fl.parts.inits import Average, Fresh
+from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.parts.sources import GeneratorSource
@@ -108,6 +108,17 @@ def test_every_round_leaves_a_row_and_the_student_learns(data, server, context):
     assert made.history[0]["generator"]["bn"] > 0
     assert set(made.history[0]["student"]) == {"kl"}
     assert not _same(made.model, _student())
+
+
+def test_a_student_begins_where_the_clients_of_its_communication_round_did(data, server, context):
+    as_clients = _method(init=recipe_of(AsClientsBegan))
+    start = InitialModel(server.uploads.models[0], "the last server's", 1)
+    later = replace(server, start=start)
+    first, second = (_distill(data, one, context, as_clients, rounds=0) for one in (server, later))
+    assert _same(first.model, STUDENT.build(SPEC, seed=SETTINGS.seed, as_clients_began=True))
+    assert _same(second.model, start.model)
+    fresh, again = (_distill(data, one, context, _method(), rounds=0) for one in (server, later))
+    assert fresh.key == again.key  # it begins elsewhere
 
 
 def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_nothing(

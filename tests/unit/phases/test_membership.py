@@ -45,3 +45,8 @@ def test_both_sides_hold_every_label_equally_often():
     assert members[first].tolist() == others[second].tolist()
     assert len(first) == 2
     assert len(matched(torch.tensor([5]), others, 2, torch_generator(0))[0]) == 0
+
+
+def test_without_a_member_nothing_is_drawn():
+    first, second = matched(torch.tensor([], dtype=torch.long), torch.tensor([0, 1]), 2, torch_generator(0))
+    assert len(first) == len(second) == 0

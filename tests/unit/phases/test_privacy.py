@@ -93,3 +93,11 @@ def test_a_client_without_a_label_of_the_test_set_cannot_be_audited(context):
     assert found.clients == [None]
     with pytest.raises(OneshotError, match=r"^evaluate=privacy: no training image .*samples=100"):
         measure_privacy(AUDIT, data, model, [], ones, {}, context=context)
+
+
+def test_a_client_without_an_audited_image_cannot_be_audited(context):
+    data, audit = _data(), replace(AUDIT, samples=15)  # 30 of 60 training images are, and all test images
+    model = KnowsMembers(data, torch.tensor([0]))
+    of_one_image = [(model, torch.tensor([place])) for place in range(60)]
+    found = measure_privacy(audit, data, model, of_one_image, torch.arange(60), {}, context=context).clients
+    assert sorted(0 if one is None else one.samples for one in found) == [0] * 30 + [1] * 30

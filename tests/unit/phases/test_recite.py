@@ -94,6 +94,12 @@ def test_without_label_counts_the_labels_are_what_a_model_shows(uploads, context
         _run(silent, context)
 
 
+def test_a_model_whose_answers_are_not_finite_shows_no_labels(uploads, context):
+    torch.nn.init.constant_(uploads.models[1][-1].bias, torch.nan)
+    with pytest.raises(OneshotError, match=r"^recite\.labels=estimated: client 1 answers .*gate=checks"):
+        _run(uploads, context, labels="estimated")
+
+
 def test_a_generator_may_draw_the_recitals(uploads, context):
     generator = recipe_of(ConvGenerator, noise=6, width=4)
     drawn, pixels = _run(uploads, context, generator=generator), _run(uploads, context)

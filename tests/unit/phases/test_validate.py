@@ -59,3 +59,17 @@ def test_the_ensemble_is_not_told_what_an_image_was_made_for(images):
 
     _validate(images[:2], _ByBrightness(), [_ByBrightness()], Needy())
     assert seen == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(images):
+    sizes = []
+
+    class ByTheBatch:
+        by_the_batch = True
+
+        def __call__(self, votes):
+            sizes.append(len(votes.x))
+            return votes.P.mean(0)
+
+    _validate(images[:7], _ByBrightness(), [_ByBrightness()], ByTheBatch())
+    assert sizes == [3, 4]

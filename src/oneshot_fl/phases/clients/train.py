@@ -17,7 +17,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Cost
-from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.cost import Passes, multiply_accumulates
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
@@ -84,16 +84,6 @@ class ClientPlan:
     def rate_key(self) -> str:
         """The configuration's key of the learning rate, which a user has to change where training diverges."""
         return self.own_rate_key or f"{self.kind.settings}.optimizer.lr"
-
-
-@dataclass(frozen=True)
-class InitialModel:
-    """Where local training begins after the first communication round: at the server's model."""
-
-    model: nn.Module
-    key: str
-    communication_round: int
-    """1 for the first exchange after the one-shot one."""
 
 
 @dataclass(frozen=True)
