@@ -1,6 +1,7 @@
 """The report in a real browser, offline: what it draws, that its filters work, and that it stays quiet."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='broken'>"
 METHODS, SEEDS = ("fedavg", "dense", "fedhydra"), 3
+CHARTS = ("heat", "curves", "costs", "gap")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,14 @@ def browser() -> Iterator["sync_api.Browser"]:
 @pytest.fixture(scope="module", params=[(1200, 900), (390, 844)], ids=["wide", "phone"])
 def page(request, browser, report) -> Iterator["sync_api.Page"]:
     width, height = request.param
-    context = browser.new_context(viewport={"width": width, "height": height}, offline=True)
+    with _opened(browser, report, {"width": width, "height": height}) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(browser, report, viewport):
+    """The drawn page in a window of its own, without a network; `said` collects its words and its requests."""
+    context = browser.new_context(viewport=viewport, offline=True)
     context.set_default_timeout(120_000)
     opened = context.new_page()
     opened.said = []
@@ -59,6 +68,20 @@ def page(request, browser, report) -> Iterator["sync_api.Page"]:
     opened.wait_for_selector("body[data-drawn='1']", state="attached")
     yield opened
     context.close()
+
+
+def _altered(report, folder, **changes):
+    """A copy of the page with other data: by name what is made of the payload's entry."""
+    before, payload, after = re.split(r'(?<=id="payload">)(.*?)(?=</script>)', report.read_text(), maxsplit=1)
+    data = json.loads(payload)
+    data |= {name: change(data[name]) for name, change in changes.items()}
+    (folder / "r.html").write_text(before + json.dumps(data).replace("<", "\\u003c") + after)
+    return folder / "r.html"
+
+
+def _drawn(page):
+    """The parts that show something."""
+    return [name for name in (*CHARTS, "one") if page.locator(f"#{name} svg").count()]
 
 
 def _shows_cells(page, count):
@@ -82,7 +105,7 @@ def quiet(page) -> Iterator[None]:
 
 
 def test_every_chart_is_there_with_words_for_those_who_do_not_see_it(page):
-    for chart in ("heat", "curves", "costs", "gap"):
+    for chart in CHARTS:
         drawn = page.locator(f"#{chart}[role=graphics-document], #{chart} [role=graphics-document]").first
         assert "fedhydra" in drawn.get_attribute("aria-label"), chart
     _shows_cells(page, len(METHODS) * 2)
@@ -113,6 +136,29 @@ def test_a_filter_changes_charts_tables_and_counts_and_is_undone(page):
     with _redrawn(page):
         page.click("button[type=reset]")
     _shows_cells(page, len(METHODS) * 2)
+
+
+def test_filters_that_leave_nothing_leave_no_chart_and_no_run(browser, report, page, tmp_path):
+    def of_other_data(settings):
+        return [settings[0], settings[1] | {"data": "cifar10"}]
+
+    def known(runs):
+        return [run for run in runs if run["s"] is not None]
+
+    other = _altered(report, tmp_path, settings=of_other_data, runs=known)
+    with _opened(browser, other, page.viewport_size) as opened:
+        opened.select_option("#data", "cifar10")
+        with _redrawn(opened):
+            opened.select_option("#partition", "dirichlet 0.1")
+        assert _drawn(opened) == []
+        with _redrawn(opened):
+            opened.click("button[type=reset]")
+        assert _drawn(opened) == [*CHARTS, "one"]
+        opened.click("#choose summary")
+        for method in METHODS:
+            with _redrawn(opened):
+                opened.uncheck(f"#methods input[value={method}]")
+        assert _drawn(opened) == []
 
 
 def test_differences_can_be_shown_to_any_method(page):

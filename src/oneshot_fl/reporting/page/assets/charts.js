@@ -28,9 +28,13 @@ function filled(node, given) {
   return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value, given)]));
 }
 
+function nothing(place, words) {
+  place.replaceChildren(made("p", { className: "note" }, words));
+}
+
 async function draw(place, name, rows, given, description) {
   if (!rows.length) {
-    place.replaceChildren(made("p", { className: "note" }, "Nothing to draw yet."));
+    nothing(place, "Nothing to draw yet.");
     return;
   }
   const spec = { ...filled(SPECS[name], given), datasets: { rows }, description, autosize: { type: given.width ? "pad" : "fit-x", contains: "padding" } };

@@ -50,8 +50,14 @@ function heat() {
   return draw(at("heat"), "heat", rows, given, `Heat map of ${base ? `the paired difference to ${base}` : PAGE.measure.name}: ${seen.methods.join(", ")} in ${settings.length} settings.` + (best ? ` The best cell is ${best.method} in ${best.setting}: ${best.label}.` : ""));
 }
 
+// The setting or run that a select names; none where filters left it nothing to name, which Number would call 0.
+function picked(name) {
+  const { value } = at(name);
+  return value === "" ? null : Number(value);
+}
+
 function ofSetting(entries) {
-  const s = Number(at("setting").value);
+  const s = picked("setting");
   return entries.filter((entry) => entry.s === s && seen.methods.includes(entry.m));
 }
 
@@ -61,7 +67,7 @@ function curves() {
     kind: "curve", method: curve.m, n: curve.n, round, mean: curve.mean[place],
     low: curve.mean[place] - (curve.spread?.[place] ?? 0), high: curve.mean[place] + (curve.spread?.[place] ?? 0),
   })));
-  const s = Number(at("setting").value);
+  const s = picked("setting");
   const levels = PAGE.levels.filter((level) => level.s === s && (!level.row || seen.methods.includes(level.m)));
   const rules = Object.values(Object.groupBy(levels, (level) => level.mean)).map((same) => ({
     kind: "level", method: same.map((level) => level.m).join(", "), mean: same[0].mean, label: same.map((level) => level.m).join(", "), row: same[0].row,
@@ -101,8 +107,9 @@ function gap() {
 }
 
 function oneRun() {
-  const run = PAGE.runs[Number(at("run").value)];
-  return run ? showRun(at("one"), run, PAGE.settings[run.s]) : at("one").replaceChildren();
+  const place = picked("run");
+  if (place === null) return nothing(at("one"), "No run is left to show.");
+  return showRun(at("one"), PAGE.runs[place], PAGE.settings[PAGE.runs[place].s]);
 }
 
 function offerSettings() {
