@@ -55,11 +55,15 @@ def page(request, browser, report) -> Iterator["sync_api.Page"]:
 
 
 @contextmanager
-def _opened(browser, report, viewport):
-    """The drawn page in a window of its own, without a network; `said` collects its words and its requests."""
+def _opened(browser, report, viewport, *, before=""):
+    """The drawn page in a window of its own, without a network; `said` collects its words and its requests.
+
+    `before` is a script that the browser runs first.
+    """
     context = browser.new_context(viewport=viewport, offline=True)
     context.set_default_timeout(120_000)
     opened = context.new_page()
+    opened.add_init_script(before)
     opened.said = []
     opened.on("console", lambda message: opened.said.append(f"{message.type}: {message.text}"))
     opened.on("pageerror", lambda error: opened.said.append(f"error: {error}"))
@@ -159,6 +163,21 @@ def test_filters_that_leave_nothing_leave_no_chart_and_no_run(browser, report, p
             with _redrawn(opened):
                 opened.uncheck(f"#methods input[value={method}]")
         assert _drawn(opened) == []
+
+
+def test_a_browser_that_cannot_group_draws_everything(browser, report, page):
+    """Safari before 17.4 and Firefox before 119."""
+    with _opened(browser, report, page.viewport_size, before="delete Object.groupBy; delete Map.groupBy") as opened:
+        assert _drawn(opened) == [*CHARTS, "one"]
+        assert opened.said == []
+
+
+def test_a_chart_that_fails_says_so_in_its_place_and_takes_no_other(browser, report, page, tmp_path):
+    broken = _altered(report, tmp_path, curves=lambda curves: None)
+    with _opened(browser, broken, page.viewport_size) as opened:
+        assert _drawn(opened) == ["heat", "costs", "gap", "one"]
+        assert "This could not be drawn" in opened.inner_text("#curves")
+        assert [line.split(":")[0] for line in opened.said] == ["error"]
 
 
 def test_differences_can_be_shown_to_any_method(page):

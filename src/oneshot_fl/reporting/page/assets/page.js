@@ -15,6 +15,17 @@ function offer(select, choices) {
   if ([...select.options].some((each) => each.value === before)) select.value = before;
 }
 
+// In the order in which the keys first appear; `Object.groupBy` is missing in browsers of 2023.
+function grouped(entries, key) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const name = key(entry);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(entry);
+  }
+  return groups;
+}
+
 function visible(entry) {
   return seen.settings.some((each) => each.s === entry.s) && seen.methods.includes(entry.m);
 }
@@ -69,8 +80,8 @@ function curves() {
   })));
   const s = picked("setting");
   const levels = PAGE.levels.filter((level) => level.s === s && (!level.row || seen.methods.includes(level.m)));
-  const rules = Object.values(Object.groupBy(levels, (level) => level.mean)).map((same) => ({
-    kind: "level", method: same.map((level) => level.m).join(", "), mean: same[0].mean, label: same.map((level) => level.m).join(", "), row: same[0].row,
+  const rules = [...grouped(levels, (level) => level.mean)].map(([mean, same]) => ({
+    kind: "level", method: same.map((level) => level.m).join(", "), mean, label: same.map((level) => level.m).join(", "), row: same[0].row,
     layers: ["level", same[0].row ? "own level" : "shared level"],
   }));
   const methods = shown.map((curve) => curve.m);
@@ -118,15 +129,15 @@ function offerSettings() {
   offer(at("cost"), [...known].map((name) => option(name)));
 }
 
+function shownRuns() {
+  return PAGE.runs.filter((run) => run.s === null || visible(run));
+}
+
 function offerRuns() {
-  const groups = new Map();
-  PAGE.runs.forEach((run, place) => {
-    if (run.s !== null && !visible(run)) return;
-    const name = PAGE.settings[run.s]?.name ?? "not known";
-    const told = `${run.m}, seed ${run.seed}${run.status === "done" ? "" : ` (${run.status})`}`;
-    groups.set(name, [...(groups.get(name) ?? []), option(String(place), told)]);
-  });
-  offer(at("run"), [...groups].map(([label, choices]) => made("optgroup", { label }, ...choices)));
+  const told = (run) => `${run.m}, seed ${run.seed}${run.status === "done" ? "" : ` (${run.status})`}`;
+  const choice = (run) => option(String(PAGE.runs.indexOf(run)), told(run));
+  const groups = grouped(shownRuns(), (run) => PAGE.settings[run.s]?.name ?? "not known");
+  offer(at("run"), [...groups].map(([label, runs]) => made("optgroup", { label }, ...runs.map(choice))));
 }
 
 function look() {
@@ -138,14 +149,28 @@ function look() {
     element.hidden = hidden || (element.dataset.m !== undefined && !seen.methods.includes(element.dataset.m));
   }
   at("chosen").textContent = `(${seen.methods.length} of ${PAGE.methods.length})`;
-  at("shown").textContent = `${PAGE.runs.filter((run) => run.s === null || visible(run)).length} of ${PAGE.runs.length} runs`;
+  at("shown").textContent = `${shownRuns().length} of ${PAGE.runs.length} runs`;
   offerSettings();
   offerRuns();
 }
 
+const PARTS = { heat, curves, costs, gap, one: oneRun };
+
+// A part that cannot be drawn says so in its place, and takes no other with it.
+async function show(...parts) {
+  await Promise.all(parts.map(async (name) => {
+    try {
+      await PARTS[name]();
+    } catch (error) {
+      console.error(error);
+      nothing(at(name), `This could not be drawn: ${error.message}`);
+    }
+  }));
+}
+
 async function redraw() {
   look();
-  await Promise.all([heat(), curves(), costs(), gap(), oneRun()]);
+  await show(...Object.keys(PARTS));
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1); // a test waits for it
 }
 
@@ -171,15 +196,15 @@ function begin() {
   at("heat-what").append(...PAGE.methods.map((name) => option(name, `minus ${name}, paired`)));
   at("filters").addEventListener("change", redraw);
   at("filters").addEventListener("reset", () => setTimeout(redraw));
-  at("heat-what").addEventListener("change", heat);
-  at("setting").addEventListener("change", () => { offerSettings(); curves(); costs(); gap(); });
-  at("cost").addEventListener("change", costs);
-  at("run").addEventListener("change", oneRun);
+  at("heat-what").addEventListener("change", () => show("heat"));
+  at("setting").addEventListener("change", () => { offerSettings(); show("curves", "costs", "gap"); });
+  at("cost").addEventListener("change", () => show("costs"));
+  at("run").addEventListener("change", () => show("one"));
   begun();
   let width = window.innerWidth, waiting = 0;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; heat(); } }, 200);
+    waiting = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; show("heat"); } }, 200);
   });
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = each.id !== "choose"; }));
   return redraw();
