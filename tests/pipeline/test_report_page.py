@@ -24,6 +24,7 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='broken'>"
 METHODS, SEEDS = ("fedavg", "dense", "fedhydra"), 3
+VARIANTS = tuple(f"fedchorus (ensemble.name=entropy, ensemble=EntropyWeighted, sharpness={n}.0)" for n in range(6))
 CHARTS = ("heat", "curves", "costs", "gap")
 
 
@@ -37,6 +38,14 @@ def report(tmp_path_factory) -> Path:
     (folder / "failed" / "run.json").write_text(json.dumps(trace))
     measure = measure_of("accuracy", which="last")
     return write_report(read_runs([folder]), folder / "r.html", Choices(measure))
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory) -> Path:
+    """Six settings of one method, whose names are the same for longer than a chart has room."""
+    folder = tmp_path_factory.mktemp("crowded")
+    synthetic_sweep(folder, methods=VARIANTS, alphas=(0.1,), seeds=1, class_names="abc")
+    return write_report(read_runs([folder]), folder / "r.html", Choices(measure_of("accuracy", which="last")))
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +90,12 @@ def _altered(report, folder, **changes):
     data |= {name: change(data[name]) for name, change in changes.items()}
     (folder / "r.html").write_text(before + json.dumps(data).replace("<", "\\u003c") + after)
     return folder / "r.html"
+
+
+def _columns(page):
+    """Of the legend of the curves."""
+    labels = page.locator("#curves .role-legend-label text").all()
+    return len({round(label.bounding_box()["x"]) for label in labels})
 
 
 def _drawn(page):
@@ -178,6 +193,37 @@ def test_a_chart_that_fails_says_so_in_its_place_and_takes_no_other(browser, rep
         assert _drawn(opened) == ["heat", "costs", "gap", "one"]
         assert "This could not be drawn" in opened.inner_text("#curves")
         assert [line.split(":")[0] for line in opened.said] == ["error"]
+
+
+def test_names_that_do_not_fit_are_whole_in_the_legends_and_told_apart(browser, crowded, page):
+    with _opened(browser, crowded, page.viewport_size) as opened:
+        for chart in ("curves", "costs"):
+            edge = opened.locator(f"#{chart} svg").bounding_box()
+            labels = opened.locator(f"#{chart} .role-legend-label text").all()
+            ends = [box["x"] + box["width"] for box in (label.bounding_box() for label in labels)]
+            assert len(ends) == len(VARIANTS)
+            assert max(ends) <= edge["x"] + edge["width"], chart
+            plot = opened.locator(f"#{chart} svg .background").first.bounding_box()
+            assert plot["width"] > edge["width"] - 80, chart
+        for labels in ("#heat .role-axis-label text", "#gap .role-axis-label text", "#costs .role-legend-label text"):
+            names = [name for name in opened.locator(labels).all_text_contents() if "fedchorus" in name]
+            assert len(set(names)) == len(VARIANTS), labels
+        assert opened.locator("#in-full dd").all_text_contents() == list(VARIANTS)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
+
+
+def test_names_that_fit_have_no_number(page):
+    assert page.locator("#in-full").inner_text() == ""
+    labels = page.locator("#heat .role-axis-label text").all_text_contents()
+    assert set(METHODS) <= set(labels)
+
+
+def test_a_turned_phone_draws_the_legends_anew(browser, crowded, page):
+    with _opened(browser, crowded, {"width": 844, "height": 390}) as opened:
+        assert _columns(opened) > 1
+        with _redrawn(opened):
+            opened.set_viewport_size({"width": 390, "height": 844})
+        assert _columns(opened) == 1
 
 
 def test_differences_can_be_shown_to_any_method(page):
