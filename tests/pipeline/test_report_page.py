@@ -1,6 +1,7 @@
 """The report in a real browser, offline: what it draws, that its filters work, and that it stays quiet."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='broken'>"
 METHODS, SEEDS = ("fedavg", "dense", "fedhydra"), 3
+VARIANTS = tuple(f"fedchorus (ensemble.name=entropy, ensemble=EntropyWeighted, sharpness={n}.0)" for n in range(6))
+CHARTS = ("heat", "curves", "costs", "gap")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,14 @@ def report(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def crowded(tmp_path_factory) -> Path:
+    """Six settings of one method, whose names are the same for longer than a chart has room."""
+    folder = tmp_path_factory.mktemp("crowded")
+    synthetic_sweep(folder, methods=VARIANTS, alphas=(0.1,), seeds=1, class_names="abc")
+    return write_report(read_runs([folder]), folder / "r.html", Choices(measure_of("accuracy", which="last")))
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator["sync_api.Browser"]:
     with sync_api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -48,9 +59,20 @@ def browser() -> Iterator["sync_api.Browser"]:
 @pytest.fixture(scope="module", params=[(1200, 900), (390, 844)], ids=["wide", "phone"])
 def page(request, browser, report) -> Iterator["sync_api.Page"]:
     width, height = request.param
-    context = browser.new_context(viewport={"width": width, "height": height}, offline=True)
+    with _opened(browser, report, {"width": width, "height": height}) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(browser, report, viewport, *, before=""):
+    """The drawn page in a window of its own, without a network; `said` collects its words and its requests.
+
+    `before` is a script that the browser runs first.
+    """
+    context = browser.new_context(viewport=viewport, offline=True)
     context.set_default_timeout(120_000)
     opened = context.new_page()
+    opened.add_init_script(before)
     opened.said = []
     opened.on("console", lambda message: opened.said.append(f"{message.type}: {message.text}"))
     opened.on("pageerror", lambda error: opened.said.append(f"error: {error}"))
@@ -59,6 +81,26 @@ def page(request, browser, report) -> Iterator["sync_api.Page"]:
     opened.wait_for_selector("body[data-drawn='1']", state="attached")
     yield opened
     context.close()
+
+
+def _altered(report, folder, **changes):
+    """A copy of the page with other data: by name what is made of the payload's entry."""
+    before, payload, after = re.split(r'(?<=id="payload">)(.*?)(?=</script>)', report.read_text(), maxsplit=1)
+    data = json.loads(payload)
+    data |= {name: change(data[name]) for name, change in changes.items()}
+    (folder / "r.html").write_text(before + json.dumps(data).replace("<", "\\u003c") + after)
+    return folder / "r.html"
+
+
+def _columns(page):
+    """Of the legend of the curves."""
+    labels = page.locator("#curves .role-legend-label text").all()
+    return len({round(label.bounding_box()["x"]) for label in labels})
+
+
+def _drawn(page):
+    """The parts that show something."""
+    return [name for name in (*CHARTS, "one") if page.locator(f"#{name} svg").count()]
 
 
 def _shows_cells(page, count):
@@ -82,7 +124,7 @@ def quiet(page) -> Iterator[None]:
 
 
 def test_every_chart_is_there_with_words_for_those_who_do_not_see_it(page):
-    for chart in ("heat", "curves", "costs", "gap"):
+    for chart in CHARTS:
         drawn = page.locator(f"#{chart}[role=graphics-document], #{chart} [role=graphics-document]").first
         assert "fedhydra" in drawn.get_attribute("aria-label"), chart
     _shows_cells(page, len(METHODS) * 2)
@@ -113,6 +155,75 @@ def test_a_filter_changes_charts_tables_and_counts_and_is_undone(page):
     with _redrawn(page):
         page.click("button[type=reset]")
     _shows_cells(page, len(METHODS) * 2)
+
+
+def test_filters_that_leave_nothing_leave_no_chart_and_no_run(browser, report, page, tmp_path):
+    def of_other_data(settings):
+        return [settings[0], settings[1] | {"data": "cifar10"}]
+
+    def known(runs):
+        return [run for run in runs if run["s"] is not None]
+
+    other = _altered(report, tmp_path, settings=of_other_data, runs=known)
+    with _opened(browser, other, page.viewport_size) as opened:
+        opened.select_option("#data", "cifar10")
+        with _redrawn(opened):
+            opened.select_option("#partition", "dirichlet 0.1")
+        assert _drawn(opened) == []
+        with _redrawn(opened):
+            opened.click("button[type=reset]")
+        assert _drawn(opened) == [*CHARTS, "one"]
+        opened.click("#choose summary")
+        for method in METHODS:
+            with _redrawn(opened):
+                opened.uncheck(f"#methods input[value={method}]")
+        assert _drawn(opened) == []
+
+
+def test_a_browser_that_cannot_group_draws_everything(browser, report, page):
+    """Safari before 17.4 and Firefox before 119."""
+    with _opened(browser, report, page.viewport_size, before="delete Object.groupBy; delete Map.groupBy") as opened:
+        assert _drawn(opened) == [*CHARTS, "one"]
+        assert opened.said == []
+
+
+def test_a_chart_that_fails_says_so_in_its_place_and_takes_no_other(browser, report, page, tmp_path):
+    broken = _altered(report, tmp_path, curves=lambda curves: None)
+    with _opened(browser, broken, page.viewport_size) as opened:
+        assert _drawn(opened) == ["heat", "costs", "gap", "one"]
+        assert "This could not be drawn" in opened.inner_text("#curves")
+        assert [line.split(":")[0] for line in opened.said] == ["error"]
+
+
+def test_names_that_do_not_fit_are_whole_in_the_legends_and_told_apart(browser, crowded, page):
+    with _opened(browser, crowded, page.viewport_size) as opened:
+        for chart in ("curves", "costs"):
+            edge = opened.locator(f"#{chart} svg").bounding_box()
+            labels = opened.locator(f"#{chart} .role-legend-label text").all()
+            ends = [box["x"] + box["width"] for box in (label.bounding_box() for label in labels)]
+            assert len(ends) == len(VARIANTS)
+            assert max(ends) <= edge["x"] + edge["width"], chart
+            plot = opened.locator(f"#{chart} svg .background").first.bounding_box()
+            assert plot["width"] > edge["width"] - 80, chart
+        for labels in ("#heat .role-axis-label text", "#gap .role-axis-label text", "#costs .role-legend-label text"):
+            names = [name for name in opened.locator(labels).all_text_contents() if "fedchorus" in name]
+            assert len(set(names)) == len(VARIANTS), labels
+        assert opened.locator("#in-full dd").all_text_contents() == list(VARIANTS)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
+
+
+def test_names_that_fit_have_no_number(page):
+    assert page.locator("#in-full").inner_text() == ""
+    labels = page.locator("#heat .role-axis-label text").all_text_contents()
+    assert set(METHODS) <= set(labels)
+
+
+def test_a_turned_phone_draws_the_legends_anew(browser, crowded, page):
+    with _opened(browser, crowded, {"width": 844, "height": 390}) as opened:
+        assert _columns(opened) > 1
+        with _redrawn(opened):
+            opened.set_viewport_size({"width": 390, "height": 844})
+        assert _columns(opened) == 1
 
 
 def test_differences_can_be_shown_to_any_method(page):

@@ -23,8 +23,9 @@ ACCURACY = measure_of("accuracy", which="last")
 def payload(runs: Sequence[Run], settings: Sequence[Setting], out: Path, *, measure: Measure, budget: int) -> Json:
     """Everything that the page's script draws; `budget` is the bytes that pictures may take."""
     places = {id(run): (each.number, label) for each in settings for label, mine in each.rows.items() for run in mine}
-    cards = [run_card(run, places.get(id(run), (None, run.label)), out) for run in runs]
-    for place, pictures in embedded(runs, budget=budget).items():
+    rows = [places.get(id(run), (None, run.label)) for run in runs]
+    cards = [run_card(run, row, out) for run, row in zip(runs, rows, strict=True)]
+    for place, pictures in embedded(runs, rows, budget=budget).items():
         cards[place]["pictures"] = pictures
     return {
         "measure": {"name": measure.header, "note": measure.note, "lowest": measure.lower_is_better},

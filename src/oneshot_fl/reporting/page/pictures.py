@@ -2,9 +2,9 @@
 
 import base64
 import io
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from oneshot_fl.reporting.tables.runs import Run
 
@@ -12,8 +12,11 @@ SHOWN = ("synthetic", "recitals")
 """Figures that only a run's folder holds; `BACKED` are drawn from the summary where that tells enough."""
 BACKED = {"partition": "class_counts", "guidance": "guidance"}
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
+"""Of two files of one figure the first is taken."""
 COLOURS = 64
 """Shades that a picture keeps in the page, which takes a third of the room."""
+Row = tuple[int | None, str]
+"""A setting's number, if it is known, and the label of a row in it."""
 
 
 def names_of(run: Run) -> list[str]:
@@ -23,14 +26,16 @@ def names_of(run: Run) -> list[str]:
     return [*SHOWN, *(name for name, key in BACKED.items() if told[key] is None)]
 
 
-def embedded(runs: Iterable[Run], *, budget: int) -> dict[int, dict[str, str]]:
+def embedded(runs: Sequence[Run], rows: Sequence[Row], *, budget: int) -> dict[int, dict[str, str]]:
     """Data URLs of figures by the run's place and the figure's name, until the next would exceed `budget` bytes.
 
-    First come the runs of seeds that few others of their row have before them, so that every row shows one.
+    First come the runs of seeds that few others of their row (one of `rows` for each run) have before them, so that
+    every row of every setting shows one.
     """
     found: dict[int, dict[str, str]] = {}
-    for place, run in _one_of_each_first(runs):
-        for path in figures_of(run):
+    figures = [figures_of(run) for run in runs]
+    for place in _one_of_each_first(figures, rows):
+        for path in figures[place]:
             if (url := _data_url(path)) is None:
                 continue
             if len(url) > budget:
@@ -41,21 +46,22 @@ def embedded(runs: Iterable[Run], *, budget: int) -> dict[int, dict[str, str]]:
 
 
 def figures_of(run: Run) -> list[Path]:
-    """The files of a run's figures that can be shown on a page."""
+    """The files of a run's figures that can be shown on a page, one a figure: its PNG, else its SVG."""
     if run.folder is None:
         return []
-    paths = (run.folder / f"{name}{kind}" for name in names_of(run) for kind in KINDS)
-    return [path for path in paths if path.is_file()]
+    kinds = ([run.folder / f"{name}{kind}" for kind in KINDS] for name in names_of(run))
+    return [path for paths in kinds if (path := next(filter(Path.is_file, paths), None))]
 
 
-def _one_of_each_first(runs: Iterable[Run]) -> list[tuple[int, Run]]:
-    seen: dict[Any, int] = {}
+def _one_of_each_first(figures: Sequence[list[Path]], rows: Sequence[Row]) -> list[int]:
+    """The places of the runs that have figures; one that has none, as it failed, stands for no seed of its row."""
+    seen: Counter[Row] = Counter()
     ranked = []
-    for place, run in enumerate(runs):
-        row = (run.data, run.partition, run.spread, run.label)
-        seen[row] = seen.get(row, 0) + 1
-        ranked.append((seen[row], place, run))
-    return [(place, run) for _, place, run in sorted(ranked, key=lambda each: each[:2])]
+    for place, row in enumerate(rows):
+        if figures[place]:
+            seen[row] += 1
+            ranked.append((seen[row], place))
+    return [place for _, place in sorted(ranked)]
 
 
 def _data_url(path: Path) -> str | None:

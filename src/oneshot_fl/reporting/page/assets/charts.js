@@ -13,6 +13,28 @@ const CONFIG = {
   view: { stroke: null },
 };
 
+// A legend in pixels: the most that a name takes, its symbol with the space around it, and the chart's axis left of all.
+const LEGEND = { name: 260, symbol: 38, axis: 56 };
+const PEN = document.createElement("canvas").getContext("2d");
+PEN.font = `12px ${CONFIG.font}`;
+
+function widthOf(text) {
+  return PEN.measureText(text).width;
+}
+
+// Right of the axis; words that take more would shrink what is drawn.
+function roomIn(place) {
+  return place.clientWidth - LEGEND.axis;
+}
+
+// As many columns as fit beside one another at the bottom of a chart, and names cut so that one fits.
+function legendIn(place, names) {
+  const room = roomIn(place);
+  const labelLimit = Math.min(LEGEND.name, room - LEGEND.symbol);
+  const widest = Math.min(labelLimit, Math.max(0, ...names.map(widthOf)));
+  return { labelLimit, columns: Math.max(1, Math.floor(room / (widest + LEGEND.symbol))) };
+}
+
 function styleOf(methods) {
   return {
     colours: { domain: methods, range: methods.map((_, n) => COLOURS[n % COLOURS.length]) },
@@ -28,15 +50,19 @@ function filled(node, given) {
   return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value, given)]));
 }
 
+function nothing(place, words) {
+  place.replaceChildren(made("p", { className: "note" }, words));
+}
+
 async function draw(place, name, rows, given, description) {
   if (!rows.length) {
-    place.replaceChildren(made("p", { className: "note" }, "Nothing to draw yet."));
+    nothing(place, "Nothing to draw yet.");
     return;
   }
   const spec = { ...filled(SPECS[name], given), datasets: { rows }, description, autosize: { type: given.width ? "pad" : "fit-x", contains: "padding" } };
   // Vega warns of a layer without data.
   if (spec.layer) spec.layer = spec.layer.filter((layer) => !layer.name || rows.some((row) => row.layers?.includes(layer.name)));
-  const config = { ...CONFIG, legend: { ...CONFIG.legend, ...(given.columns ? { columns: given.columns } : {}) } };
+  const config = { ...CONFIG, legend: { ...CONFIG.legend, ...given.entries } };
   await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config });
 }
 

@@ -15,12 +15,35 @@ function offer(select, choices) {
   if ([...select.options].some((each) => each.value === before)) select.value = before;
 }
 
+// In the order in which the keys first appear; `Object.groupBy` is missing in browsers of 2023.
+function grouped(entries, key) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const name = key(entry);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(entry);
+  }
+  return groups;
+}
+
 function visible(entry) {
   return seen.settings.some((each) => each.s === entry.s) && seen.methods.includes(entry.m);
 }
 
-const columns = () => Math.max(1, Math.floor(at("curves").clientWidth / 190));
 const names = () => (window.innerWidth < 640 ? 110 : 220);
+const tooLong = (method) => widthOf(method) > names();
+const numberOf = (method) => PAGE.methods.indexOf(method) + 1;
+
+// A method in a chart: one that would be cut, and then might look like another, has its number in front.
+function called(method) {
+  return numberOf(method) && tooLong(method) ? `${numberOf(method)}: ${method}` : method;
+}
+
+function inFull() {
+  const cut = seen.methods.filter(tooLong);
+  const list = made("dl", {}, ...cut.flatMap((method) => [made("dt", {}, `${numberOf(method)}:`), made("dd", {}, method)]));
+  at("in-full").replaceChildren(...(cut.length ? ["Names that charts cut, in full:", list] : []));
+}
 
 function heat() {
   const base = at("heat-what").value;
@@ -35,13 +58,13 @@ function heat() {
     const spread = cell.std === undefined ? "" : ` ±${cell.std.toFixed(1)}`;
     const label = cell.n ? `${sure ? "● " : ""}${percent(cell.mean, base)}${spread}${cell.missing ? " …" : ""}` : "…";
     return {
-      method: cell.m, setting: PAGE.settings[cell.s].name, value: cell.n ? cell.mean : null, label, seeds: cell.n,
+      method: called(cell.m), setting: PAGE.settings[cell.s].name, value: cell.n ? cell.mean : null, label, seeds: cell.n,
       ink: !cell.n ? "#1b1b1b" : ink(base ? place + 0.15 : PAGE.measure.lowest ? 1 - place : place), detail: limits(cell).trim() || "–", missing: cell.missing ?? 0,
     };
   });
   const width = Math.max(104, Math.min(190, (at("heat").clientWidth - names() - 30) / Math.max(1, settings.length)));
   const given = {
-    settings, methods: seen.methods, width: { step: width }, room: width - 4, padding: 4 + 15 * Math.max(...settings.map((name) => name.split(", ").length - 1)), names: names(),
+    settings, methods: seen.methods.map(called), width: { step: width }, room: width - 4, padding: 4 + 15 * Math.max(...settings.map((name) => name.split(", ").length - 1)), names: names(),
     legend: base ? `minus ${base}, percentage points` : `${PAGE.measure.name}, %`,
     colours: base ? { scheme: "blueorange", domain: [-furthest, furthest], domainMid: 0, reverse: !PAGE.measure.lowest } : { scheme: "viridis", reverse: PAGE.measure.lowest, zero: false },
     tooltip: [{ field: "method" }, { field: "setting" }, { field: "label", title: "value, %" }, { field: "detail", title: "95% interval" }, { field: "seeds" }, { field: "missing", title: "runs without a result" }],
@@ -50,31 +73,39 @@ function heat() {
   return draw(at("heat"), "heat", rows, given, `Heat map of ${base ? `the paired difference to ${base}` : PAGE.measure.name}: ${seen.methods.join(", ")} in ${settings.length} settings.` + (best ? ` The best cell is ${best.method} in ${best.setting}: ${best.label}.` : ""));
 }
 
+// The setting or run that a select names; none where filters left it nothing to name, which Number would call 0.
+function picked(name) {
+  const { value } = at(name);
+  return value === "" ? null : Number(value);
+}
+
 function ofSetting(entries) {
-  const s = Number(at("setting").value);
+  const s = picked("setting");
   return entries.filter((entry) => entry.s === s && seen.methods.includes(entry.m));
 }
 
 function curves() {
   const shown = ofSetting(PAGE.curves);
   const points = shown.flatMap((curve) => curve.rounds.map((round, place) => ({
-    kind: "curve", method: curve.m, n: curve.n, round, mean: curve.mean[place],
+    kind: "curve", method: called(curve.m), n: curve.n, round, mean: curve.mean[place],
     low: curve.mean[place] - (curve.spread?.[place] ?? 0), high: curve.mean[place] + (curve.spread?.[place] ?? 0),
   })));
-  const s = Number(at("setting").value);
+  const s = picked("setting");
   const levels = PAGE.levels.filter((level) => level.s === s && (!level.row || seen.methods.includes(level.m)));
-  const rules = Object.values(Object.groupBy(levels, (level) => level.mean)).map((same) => ({
-    kind: "level", method: same.map((level) => level.m).join(", "), mean: same[0].mean, label: same.map((level) => level.m).join(", "), row: same[0].row,
-    layers: ["level", same[0].row ? "own level" : "shared level"],
-  }));
+  const rules = [...grouped(levels, (level) => level.mean)].map(([mean, same]) => {
+    const label = same.map((level) => called(level.m)).join(", ");
+    return { kind: "level", method: label, mean, label, row: same[0].row, layers: ["level", same[0].row ? "own level" : "shared level"] };
+  });
   const methods = shown.map((curve) => curve.m);
   const last = shown.map((curve) => `${curve.m} ends at ${curve.mean.at(-1)}`).join("; ");
-  return draw(at("curves"), "curves", shown.length ? [...points, ...rules] : [], { ...scales(methods), columns: columns(), band: shown.length > 6 ? 0.07 : 0.15 }, `Test accuracy against rounds. ${last}.`);
+  return draw(at("curves"), "curves", shown.length ? [...points, ...rules] : [], { ...coded("curves", methods), room: roomIn(at("curves")), band: shown.length > 6 ? 0.07 : 0.15 }, `Test accuracy against rounds. ${last}.`);
 }
 
-function scales(methods) {
-  const of = (scale) => ({ domain: methods, range: methods.map((name) => scale.range[PAGE.methods.indexOf(name)]) });
-  return { colours: of(STYLE.colours), dashes: of(STYLE.dashes), shapes: of(STYLE.shapes) };
+// Colours, dashes and shapes of the methods of a chart, and how its legend tells them.
+function coded(chart, methods) {
+  const domain = methods.map(called);
+  const of = (scale) => ({ domain, range: methods.map((name) => scale.range[PAGE.methods.indexOf(name)]) });
+  return { colours: of(STYLE.colours), dashes: of(STYLE.dashes), shapes: of(STYLE.shapes), entries: legendIn(at(chart), domain) };
 }
 
 function costs() {
@@ -82,27 +113,28 @@ function costs() {
   const name = at("cost").value;
   const rows = ofSetting(PAGE.costs).filter((entry) => entry.cost === name).flatMap((entry) => {
     const cell = cells.find((each) => each.m === entry.m);
-    return cell ? [{ method: entry.m, cost: entry.value, mean: cell.mean, n: cell.n, low: cell.mean - (cell.std ?? 0), high: cell.mean + (cell.std ?? 0) }] : [];
+    return cell ? [{ m: entry.m, method: called(entry.m), cost: entry.value, mean: cell.mean, n: cell.n, low: cell.mean - (cell.std ?? 0), high: cell.mean + (cell.std ?? 0) }] : [];
   });
-  const given = { ...scales(rows.map((row) => row.method)), cost: name, measure: `${PAGE.measure.name}, %`, columns: Math.max(1, Math.floor(at("costs").clientWidth / 200)) };
+  const given = { ...coded("costs", rows.map((row) => row.m)), cost: name, measure: `${PAGE.measure.name}, %` };
   return draw(at("costs"), "costs", rows, given, `${name} against ${PAGE.measure.name}: ${rows.map((row) => `${row.method} ${row.cost} for ${row.mean.toFixed(1)} %`).join("; ")}.`);
 }
 
 function gap() {
   const rows = ofSetting(PAGE.gaps).map((entry) => ({
-    method: entry.m, server: entry.server, level: entry.level, middle: (entry.server + entry.level) / 2, ensemble: entry.ensemble,
+    method: called(entry.m), server: entry.server, level: entry.level, middle: (entry.server + entry.level) / 2, ensemble: entry.ensemble,
     label: `${percent(entry.mean, true)}${limits(entry)}`,
   }));
   const given = {
-    methods: seen.methods, names: names(), measure: `${PAGE.measure.name}, %`, height: 34 * rows.length,
+    methods: seen.methods.map(called), names: names(), measure: `${PAGE.measure.name}, %`, height: 34 * rows.length,
     tooltip: [{ field: "method" }, { field: "ensemble", title: "best ensemble" }, { field: "level", title: "its figure, %" }, { field: "server", title: "server, %" }, { field: "label", title: "lead" }],
   };
   return draw(at("gap"), "gap", rows, given, `Best ensemble minus server: ${rows.map((row) => `${row.method} ${row.label}`).join("; ")}.`);
 }
 
 function oneRun() {
-  const run = PAGE.runs[Number(at("run").value)];
-  return run ? showRun(at("one"), run, PAGE.settings[run.s]) : at("one").replaceChildren();
+  const place = picked("run");
+  if (place === null) return nothing(at("one"), "No run is left to show.");
+  return showRun(at("one"), PAGE.runs[place], PAGE.settings[PAGE.runs[place].s]);
 }
 
 function offerSettings() {
@@ -111,15 +143,15 @@ function offerSettings() {
   offer(at("cost"), [...known].map((name) => option(name)));
 }
 
+function shownRuns() {
+  return PAGE.runs.filter((run) => run.s === null || visible(run));
+}
+
 function offerRuns() {
-  const groups = new Map();
-  PAGE.runs.forEach((run, place) => {
-    if (run.s !== null && !visible(run)) return;
-    const name = PAGE.settings[run.s]?.name ?? "not known";
-    const told = `${run.m}, seed ${run.seed}${run.status === "done" ? "" : ` (${run.status})`}`;
-    groups.set(name, [...(groups.get(name) ?? []), option(String(place), told)]);
-  });
-  offer(at("run"), [...groups].map(([label, choices]) => made("optgroup", { label }, ...choices)));
+  const told = (run) => `${run.m}, seed ${run.seed}${run.status === "done" ? "" : ` (${run.status})`}`;
+  const choice = (run) => option(String(PAGE.runs.indexOf(run)), told(run));
+  const groups = grouped(shownRuns(), (run) => PAGE.settings[run.s]?.name ?? "not known");
+  offer(at("run"), [...groups].map(([label, runs]) => made("optgroup", { label }, ...runs.map(choice))));
 }
 
 function look() {
@@ -131,14 +163,29 @@ function look() {
     element.hidden = hidden || (element.dataset.m !== undefined && !seen.methods.includes(element.dataset.m));
   }
   at("chosen").textContent = `(${seen.methods.length} of ${PAGE.methods.length})`;
-  at("shown").textContent = `${PAGE.runs.filter((run) => run.s === null || visible(run)).length} of ${PAGE.runs.length} runs`;
+  at("shown").textContent = `${shownRuns().length} of ${PAGE.runs.length} runs`;
   offerSettings();
   offerRuns();
+  inFull();
+}
+
+const PARTS = { heat, curves, costs, gap, one: oneRun };
+
+// A part that cannot be drawn says so in its place, and takes no other with it.
+async function show(...parts) {
+  await Promise.all(parts.map(async (name) => {
+    try {
+      await PARTS[name]();
+    } catch (error) {
+      console.error(error);
+      nothing(at(name), `This could not be drawn: ${error.message}`);
+    }
+  }));
 }
 
 async function redraw() {
   look();
-  await Promise.all([heat(), curves(), costs(), gap(), oneRun()]);
+  await show(...Object.keys(PARTS));
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1); // a test waits for it
 }
 
@@ -164,15 +211,15 @@ function begin() {
   at("heat-what").append(...PAGE.methods.map((name) => option(name, `minus ${name}, paired`)));
   at("filters").addEventListener("change", redraw);
   at("filters").addEventListener("reset", () => setTimeout(redraw));
-  at("heat-what").addEventListener("change", heat);
-  at("setting").addEventListener("change", () => { offerSettings(); curves(); costs(); gap(); });
-  at("cost").addEventListener("change", costs);
-  at("run").addEventListener("change", oneRun);
+  at("heat-what").addEventListener("change", () => show("heat"));
+  at("setting").addEventListener("change", () => { offerSettings(); show("curves", "costs", "gap"); });
+  at("cost").addEventListener("change", () => show("costs"));
+  at("run").addEventListener("change", () => show("one"));
   begun();
   let width = window.innerWidth, waiting = 0;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; heat(); } }, 200);
+    waiting = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; redraw(); } }, 200);
   });
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = each.id !== "choose"; }));
   return redraw();

@@ -82,6 +82,6 @@ function picturesOf(run) {
   const shown = Object.entries(run.pictures ?? {}).map(([name, source]) =>
     made("figure", {}, made("img", { src: source, alt: `${CAPTIONS[name]}, of ${run.m}, seed ${run.seed}` }), made("figcaption", {}, CAPTIONS[name])));
   if (shown.length) return made("div", { className: "pictures" }, ...shown);
-  const where = run.folder ? "This run's pictures are in its folder: the page holds those of one seed of each row first, up to its limit (--pictures)." : "The record of this run holds no pictures.";
+  const where = run.folder ? "This run's pictures are in its folder: the page holds those of one seed of each row of every setting first, up to its limit (--pictures)." : "The record of this run holds no pictures.";
   return made("p", { className: "note" }, where);
 }
