@@ -3,8 +3,8 @@
     python -m benchmarks.honest_uploads --federations 20 --overrides hearing=witnesses
 
 Each federation has ten clients of digits: four with 20 samples of one class, three with 20 samples of two, three drawn
-from Dir(0.05). Seeds begin at 100: the gate's limits were chosen on others. What those said had a say in the hearing's, so
-`--first 120` asks that of others.
+from Dir(0.05). Seeds begin at 100: the gate's limits were chosen on others. What they told had a say in the hearing's,
+of which `--first 120` asks others.
 """
 
 import argparse
