@@ -178,6 +178,12 @@ def searched() -> list[str]:
     return _searching([f"{source.schema}://{source.path}" for source in sources if "command-line" in source.provider])
 
 
+def placed(key: str, folder: Path) -> str:
+    """A key of Hydra's with a folder, in Hydra's quotes: the `=` and `,` in a job's folder are no syntax."""
+    escaped = str(folder).replace('"', r"\"")
+    return f'{key}="{escaped}"'
+
+
 def _own_place() -> list[str]:
     own = OWN_FOLDER.get()
     return [] if own is None else [f"file://{own}"]

@@ -93,9 +93,3 @@ def extended(folder: Path, new: Manifest) -> Manifest:
 def words(overrides: Sequence[str]) -> str:
     """Overrides as they are told."""
     return " ".join(overrides) or "no overrides"
-
-
-def placed(key: str, folder: Path) -> str:
-    """A key of Hydra's with a folder, in Hydra's quotes: the `=` and `,` in a job's folder are no syntax."""
-    escaped = str(folder).replace('"', r"\"")
-    return f'{key}="{escaped}"'

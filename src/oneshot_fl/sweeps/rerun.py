@@ -4,9 +4,10 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from oneshot_fl.config.compose import placed
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.lines import without_folder
-from oneshot_fl.sweeps.manifest import Manifest, placed
+from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.state import Job
 
 GRID = "BasicSweeper"

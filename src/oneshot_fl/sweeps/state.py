@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from oneshot_fl.config.compose import placed
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.sweeps.manifest import MANIFEST, Manifest, placed
+from oneshot_fl.sweeps.manifest import MANIFEST, Manifest
 from oneshot_fl.tracking.progress import PULSE
 
 Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]

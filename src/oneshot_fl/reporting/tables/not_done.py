@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
+from oneshot_fl.config.compose import placed
 from oneshot_fl.reporting.tables.format import Sheet
 from oneshot_fl.reporting.tables.runs import UNKNOWN, Run
 
@@ -18,8 +19,11 @@ def not_done_sheet(runs: Iterable[Run]) -> Sheet:
 
 
 def command(run: Run) -> str:
-    """What runs it again, for a shell; empty where its record does not tell."""
-    return f"python -m oneshot_fl {shlex.join([*run.searched, *run.overrides])}".strip() if run.complete else ""
+    """What made it or, without a result, runs it again in its folder, for a shell; empty if its record is silent."""
+    if not run.complete:
+        return ""
+    again = [] if run.status == "done" or run.folder is None else [placed("hydra.run.dir", run.folder)]
+    return shlex.join(["python", "-m", "oneshot_fl", *run.searched, *run.overrides, *again])
 
 
 def _name(run: Run) -> str:

@@ -70,7 +70,8 @@ def test_runs_without_a_result_are_counted_and_listed_with_their_commands(sweep,
     assert capsys.readouterr().err == "oneshot_fl: 1 of 3 runs without a result; --failed lists them\n"
     main([str(sweep), "--failed", "--format", "markdown"])
     out = capsys.readouterr().out
-    assert f"| not known | failed | logger=null: wrong | {sweep} | python -m oneshot_fl logger=null seed=1 |" in out
+    again = f"python -m oneshot_fl logger=null seed=1 'hydra.run.dir=\"{sweep}\"'"
+    assert f"| not known | failed | logger=null: wrong | {sweep} | {again} |" in out
     assert "fedavg" not in out
 
 

@@ -25,6 +25,7 @@ def test_every_run_without_a_result_with_reason_folder_and_command(make_run):
         "oneshot_fl",
         "hydra.searchpath=['file:///my conf']",
         *overrides,
+        'hydra.run.dir="multirun/3"',
     ]
     assert sheet.records[0]["status"] == "failed"
 
