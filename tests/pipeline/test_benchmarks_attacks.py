@@ -175,27 +175,38 @@ def test_every_honest_client_has_a_draw_of_its_own():
 
 
 RESULTS, HOWTO = KEPT.with_suffix(".md"), KEPT.parents[1] / "howto" / "attacks.md"
-SERVERS = {"FedChorus, server": "fedchorus", "DENSE, server": "dense", "Co-Boosting, server": "co_boosting"}
+SERVERS = {
+    "FedChorus, server": "fedchorus",
+    "DENSE, server": "dense",
+    "Co-Boosting, server": "co_boosting",
+    "FedHydra, server": "fedhydra",
+    "FedISCA, server": "fedisca",
+}
 
 
 def _cells(page: str) -> list[list[str]]:
     return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
 
 
+def _of_one_seed(row):
+    """A result of the digits' first seed, one of five, in which the hearing turned nobody away."""
+    here = row["hostile"] == 1 and row["seed"] == 0 and "partition.alpha=0.1" in row["overrides"] and "server" in row
+    return here and not any("contradicts" in (reason or "") for reason in row["quarantined"])
+
+
 def test_every_accuracy_of_one_seed_on_the_results_page_is_in_the_rows():
     lines = _cells(RESULTS.read_text().partition("Seed 0 only")[2].partition("\n- ")[0])
-    in_32_bit = [row for row in read_rows(KEPT) if row["hostile"] == 1 and row["overrides"][-1] == "trainer=cpu"]
-    found = {
-        (row["method"], row["gate"], row["attack"]): f"{100 * row['server']:.1f}"
-        for row in in_32_bit
-        if "server" in row
-    }
+    found: dict[tuple[str, str, str], set[str]] = {}  # some in both precisions
+    for row in filter(_of_one_seed, read_rows(KEPT)):
+        quarantined = row["gate"] == "checks" and any(row["quarantined"])
+        attack = "scale" if quarantined else row["attack"]  # the column of all quarantined kinds
+        found.setdefault((row["method"], row["gate"], attack), set()).add(f"{100 * row['server']:.1f}")
     method, checked = "", 0
     for name, gate, *cells in lines[2:]:
         method = SERVERS.get(name, method)
         for attack, cell in zip(["none", "scale", *(each.split("`")[0] for each in lines[0][4:])], cells, strict=True):
             if cell[:1].isdigit():
-                assert found[method, gate, attack] == cell.split()[0], (method, gate, attack)
+                assert cell.split()[0] in found[method, gate, attack], (method, gate, attack)
                 checked += 1
             elif gate == "none" and attack not in ("scale", "negative_variance"):
                 assert (method, gate, attack) not in found
