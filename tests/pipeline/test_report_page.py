@@ -226,6 +226,18 @@ def test_a_turned_phone_draws_the_legends_anew(browser, crowded, page):
         assert _columns(opened) == 1
 
 
+def test_what_sets_the_chosen_setting_apart_is_told_below_the_choice(browser, report, page, tmp_path):
+    def of_protocols(settings):
+        return [setting | {"apart": f"clients.epochs={setting['s']}"} for setting in settings]
+
+    protocols = _altered(report, tmp_path, settings=of_protocols)
+    with _opened(browser, protocols, page.viewport_size) as opened:
+        for number, alpha in enumerate((0.1, 0.5)):
+            opened.select_option("#setting", str(number))
+            assert opened.inner_text("#apart") == f"mnist, dirichlet {alpha}: clients.epochs={number}"
+        assert opened.locator("#apart").is_visible()
+
+
 def test_differences_can_be_shown_to_any_method(page):
     page.select_option("#heat-what", "fedavg")
     _shows_cells(page, (len(METHODS) - 1) * 2)

@@ -30,7 +30,8 @@ def payload(runs: Sequence[Run], settings: Sequence[Setting], out: Path, *, meas
     return {
         "measure": {"name": measure.header, "note": measure.note, "lowest": measure.lower_is_better},
         "settings": [
-            {"s": each.number, "name": each.name, "data": each.data, "partition": each.partition} for each in settings
+            {"s": each.number, "name": each.name, "apart": each.apart, "data": each.data, "partition": each.partition}
+            for each in settings
         ],
         "methods": labels_of(settings),
         "cells": _of_each(settings, lambda setting: cells_of(setting, measure)),

@@ -32,10 +32,16 @@ def verdicts(settings: Iterable[Setting], measure: Measure) -> Html:
     for setting in settings:
         verdict = verdict_of(setting, measure)
         told = _verdict(verdict) if verdict else ["–", "–", "–", "No run is done."]
-        rows.append([element("span", setting.name, title=setting.title), *told])
+        rows.append([_called(setting), *told])
         attributes.append({"data_s": setting.number})
     header = ("setting", "best in the mean", measure.header, "ahead of, paired", "how sure")
     return element("div", table(header, rows, of_rows=attributes, named=True), class_="cards")
+
+
+def _called(setting: Setting) -> Html:
+    """The name, and below it what its number stands for: a hover is nothing on a phone and in print."""
+    name = element("span", setting.name, title=setting.title)
+    return Html(name + element("div", setting.apart, class_="note")) if setting.apart else name
 
 
 def _verdict(verdict: Verdict) -> list[Any]:

@@ -6,14 +6,17 @@ from functools import cached_property
 from itertools import count, permutations
 from typing import Any
 
+from oneshot_fl.reporting.tables.differences import Settings, listed
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of, titles
+from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of, set_apart, shared_of, titles
 from oneshot_fl.reporting.tables.runs import Run
 
 Json = dict[str, Any]
 LONGEST = 60
 """Characters of a setting's name."""
+UNSET = "nothing that the others set"
+"""What sets a setting apart in which all is null that differs."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Setting:
     number: int
     name: str
     """Data and partition, short; of settings that would be called alike also what they differ in."""
+    apart: str
+    """What a number in the name stands for; empty where there is none."""
     title: str
     rows: dict[str, list[Run]]
     """By label, in the order of the papers' tables."""
@@ -52,13 +57,19 @@ def settings_of(runs: Iterable[Run]) -> list[Setting]:
     groups = comparable(run for run in runs if run.settings)
     groups.sort(key=lambda group: (group[0].data, group[0].partition, group[0].spread))
     short = [f"{group[0].data}, {group[0].partition} {group[0].spread}".strip() for group in groups]
-    told = zip(map(_brief, short, names_of(short, groups), count(1)), titles(groups), map(rows_of, groups), strict=True)
-    return [Setting(number, name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]
+    names = map(_named, short, names_of(short, groups), set_apart(short, shared_of(groups)), count(1))
+    told = zip(names, titles(groups), map(rows_of, groups), strict=True)
+    return [Setting(number, *name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]
 
 
-def _brief(short: str, apart: str, number: int) -> str:
-    """What tells a setting apart, unless that takes more than a line; then its number, and its title says the rest."""
-    return apart if len(apart) <= LONGEST else f"{short}, protocol {number}"
+def _named(short: str, whole: str, own: Settings, number: int) -> tuple[str, str]:
+    """A name that tells a setting apart; where that takes more than a line, a number, and what it stands for."""
+    return (whole, "") if len(whole) <= LONGEST else (f"{short}, protocol {number}", _without_unset(own))
+
+
+def _without_unset(own: Settings) -> str:
+    """Settings that are not null, which are enough to tell apart: what one lacks another has."""
+    return listed({key: value for key, value in own.items() if value not in (None, {})}) or UNSET
 
 
 def _in_order(rows: dict[str, list[Run]]) -> dict[str, list[Run]]:

@@ -67,13 +67,18 @@ def below(key: str, prefixes: Iterable[str]) -> bool:
     return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def distinguishing(several: Sequence[Settings]) -> list[str]:
-    """For each of several nested settings the keys and values in which it is unlike the others, as one text each."""
+def differing(several: Sequence[Settings]) -> list[Settings]:
+    """For each of several nested settings its values of the dotted keys in which they are not all the same."""
     keys: Settings = {}
     for settings in several:
         keys = dict.fromkeys(aligned(keys, flat(settings)))
-    differing = [key for key in keys if any(not same(at(each, key), at(several[0], key)) for each in several)]
-    return [", ".join(told(key, at(each, key)) for key in differing) for each in several]
+    unlike = [key for key in keys if any(not same(at(each, key), at(several[0], key)) for each in several)]
+    return [{key: at(each, key) for key in unlike} for each in several]
+
+
+def listed(settings: Settings) -> str:
+    """Flat settings as one text."""
+    return ", ".join(told(key, value) for key, value in settings.items())
 
 
 def told(key: str, value: Any) -> str:

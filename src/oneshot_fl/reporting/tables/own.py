@@ -9,7 +9,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import Settings, canonical, distinguishing
+from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -40,16 +40,27 @@ def titles(groups: Sequence[list[Run]]) -> list[str]:
 
 def names_of(short: Sequence[str], groups: Sequence[list[Run]]) -> list[str]:
     """Short names of groups; those that are alike with the settings, or with whose architecture, they differ in."""
-    return told_apart(short, [{**group[0].shared, "of": group[0].models} for group in groups], "; ")
+    return told_apart(short, shared_of(groups), "; ")
+
+
+def shared_of(groups: Sequence[list[Run]]) -> list[Settings]:
+    """What the runs of each group agree in, their architectures under `of`."""
+    return [{**group[0].shared, "of": group[0].models} for group in groups]
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
     """Names; those that are alike with the settings in which they differ."""
-    apart = list(names)
+    told = zip(names, set_apart(names, settings), strict=True)
+    return [f"{name}{joint}{listed(own)}" if own else name for name, own in told]
+
+
+def set_apart(names: Sequence[str], settings: Sequence[Settings]) -> list[Settings]:
+    """By dotted keys what sets each apart from the others of its name; nothing where it has its name alone."""
+    apart: list[Settings] = [{} for _ in names]
     for name in {name for name in names if names.count(name) > 1}:
         alike = [position for position, other in enumerate(names) if other == name]
-        for position, differing in zip(alike, distinguishing([settings[p] for p in alike]), strict=True):
-            apart[position] = f"{name}{joint}{differing}"
+        for position, own in zip(alike, differing([settings[p] for p in alike]), strict=True):
+            apart[position] = own
     return apart
 
 

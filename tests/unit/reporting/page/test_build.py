@@ -55,6 +55,14 @@ def test_the_page_forbids_and_asks_for_nothing_from_elsewhere(make_run, tmp_path
     assert re.findall(r'(?:src|href)="(?:https?:)?//', page) == []
 
 
+def test_what_a_setting_s_number_stands_for_is_text_below_its_verdict(make_run, tmp_path):
+    several = [{"epochs": 7, "batch_size": 7, "augmentation": letter * 60} for letter in "ab"]
+    page = _page([make_run(settings={"clients": each}) for each in several], tmp_path)
+    for letter in "ab":
+        assert f'<div class="note">clients.augmentation={letter * 60}</div>' in page
+    assert [setting["apart"][-1] for setting in _data(page)["settings"]] == ["a", "b"]
+
+
 def test_runs_that_failed_before_anything_was_known_make_a_page(make_run, tmp_path):
     page = _page([replace(make_run(None), settings={}, error="no such method")], tmp_path)
     assert "no such method" in page

@@ -29,6 +29,23 @@ def test_settings_that_differ_in_little_say_in_what_and_those_that_differ_in_muc
     ]
 
 
+def test_a_number_stands_for_the_settings_that_are_not_null_of_those_that_differ(make_run):
+    private = {"epsilon": 8, "delta": 0.001, "clip": 1.0}
+    runs = [make_run(settings={"clients": each}) for each in (private, private | {"epsilon": 2}, {})]
+    settings = settings_of([*runs, make_run(data="svhn")])
+    assert [each.apart for each in settings] == [
+        "clients.epsilon=8, clients.delta=0.001, clients.clip=1.0",
+        "clients.epsilon=2, clients.delta=0.001, clients.clip=1.0",
+        "nothing that the others set",
+        "",
+    ]
+
+
+def test_a_name_that_says_what_differs_stands_for_nothing_more(make_run):
+    settings = settings_of([make_run(), make_run(settings={"clients": {"epochs": 7}})])
+    assert [each.apart for each in settings] == ["", ""]
+
+
 def test_a_cell_tells_mean_spread_and_what_is_missing_in_percent(make_run):
     (setting,) = settings_of(
         [make_run(0.5), make_run(0.7, seed=1), make_run(None, seed=2), make_run(None, method="ot")]

@@ -5,8 +5,9 @@ from oneshot_fl.reporting.tables.differences import (
     at,
     below,
     canonical,
-    distinguishing,
+    differing,
     flat,
+    listed,
     needs,
     same,
     told,
@@ -48,7 +49,7 @@ def test_a_key_lies_below_its_group_and_itself_only():
 
 def test_only_what_differs_is_said():
     several = [{"data": {"size": 28, "mean": 0.5}}, {"data": {"size": 30, "mean": 0.5}}, {"data": {"mean": 0.5}}]
-    assert distinguishing(several) == ["data.size=28", "data.size=30", "data.size=null"]
+    assert [listed(each) for each in differing(several)] == ["data.size=28", "data.size=30", "data.size=null"]
     assert told("init._target_", "oneshot_fl.parts.inits.Fresh") == "init=Fresh"
 
 

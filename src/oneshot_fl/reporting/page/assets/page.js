@@ -141,6 +141,8 @@ function offerSettings() {
   offer(at("setting"), seen.settings.map((each) => option(String(each.s), each.name)));
   const known = new Set(ofSetting(PAGE.costs).map((entry) => entry.cost));
   offer(at("cost"), [...known].map((name) => option(name)));
+  const setting = PAGE.settings[picked("setting")];
+  at("apart").textContent = setting?.apart ? `${setting.name}: ${setting.apart}` : ""; // a phone cuts what a select says
 }
 
 function shownRuns() {
