@@ -119,11 +119,11 @@ class Heard:
 
     def testimonies(self, present: Tensor) -> tuple[Tensor, Tensor]:
         """Of each client `[m]`, and how many classes it was asked about `[m]`; recitals of those `present` count."""
-        others, lifts = _others(present), self.lifts.double()
+        others, lifts, recites = _others(present), self.lifts.double(), self.recites.double()
         asked = self.questions(present)
         hears = _over_classes(torch.einsum("kj,kjy->ky", others, lifts), asked)
-        shown = torch.einsum("kj,jy->ky", others, self.recites.double()) * self.counts
-        shows = _over_classes(torch.einsum("kj,jy,jky->ky", others, self.recites.double(), lifts), shown)
+        shown = torch.einsum("kj,jy->ky", others, recites) * self.counts
+        shows = _over_classes(torch.einsum("kj,jy,jky->ky", others, recites, lifts), shown)
         return (hears + shows) / 2, (asked > 0).sum(dim=1)
 
 

@@ -53,9 +53,8 @@ def protocol(record: Any, *, of: str = "") -> str:
 def comparison(record: Any, *, of: str) -> dict[str, str]:
     """By what dashboards group: runs of one `protocol` may be compared, those of one `row` differ in their seed."""
     run, digits = begun(record), protocol(record, of=of)
-    partition = f"{run.partition} {run.spread}".strip()
-    row = f"{run.label}, {run.data}, {partition}, {digits}"
-    return {"partition": partition, "protocol": digits, "row": row}
+    row = f"{run.label}, {run.data}, {run.split}, {digits}"
+    return {"partition": run.split, "protocol": digits, "row": row}
 
 
 def _words(plan: Serving, run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from oneshot_fl.reporting.tables.differences import Settings, listed
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of, set_apart, shared_of, titles
+from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, set_apart, shared_of, titles, with_own
 from oneshot_fl.reporting.tables.runs import Run
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class Setting:
     @property
     def partition(self) -> str:
         """The partition with how uneven it is."""
-        return f"{self.runs[0].partition} {self.runs[0].spread}".strip()
+        return self.runs[0].split
 
     def values(self, label: str, value: Callable[[Json], float | None]) -> dict[int, float]:
         """What one row's finished runs tell, by seed."""
@@ -56,14 +56,15 @@ def settings_of(runs: Iterable[Run]) -> list[Setting]:
     """The settings of all runs whose configuration is known, by data and partition."""
     groups = comparable(run for run in runs if run.settings)
     groups.sort(key=lambda group: (group[0].data, group[0].partition, group[0].spread))
-    short = [f"{group[0].data}, {group[0].partition} {group[0].spread}".strip() for group in groups]
-    names = map(_named, short, names_of(short, groups), set_apart(short, shared_of(groups)), count(1))
+    short = [f"{group[0].data}, {group[0].split}" for group in groups]
+    names = map(_named, short, set_apart(short, shared_of(groups)), count(1))
     told = zip(names, titles(groups), map(rows_of, groups), strict=True)
     return [Setting(number, *name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]
 
 
-def _named(short: str, whole: str, own: Settings, number: int) -> tuple[str, str]:
+def _named(short: str, own: Settings, number: int) -> tuple[str, str]:
     """A name that tells a setting apart; where that takes more than a line, a number, and what it stands for."""
+    whole = with_own(short, own, "; ")
     return (whole, "") if len(whole) <= LONGEST else (f"{short}, protocol {number}", _without_unset(own))
 
 

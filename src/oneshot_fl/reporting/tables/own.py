@@ -50,8 +50,12 @@ def shared_of(groups: Sequence[list[Run]]) -> list[Settings]:
 
 def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
     """Names; those that are alike with the settings in which they differ."""
-    told = zip(names, set_apart(names, settings), strict=True)
-    return [f"{name}{joint}{listed(own)}" if own else name for name, own in told]
+    return [with_own(name, own, joint) for name, own in zip(names, set_apart(names, settings), strict=True)]
+
+
+def with_own(name: str, own: Settings, joint: str) -> str:
+    """A name and what sets it apart, if anything does."""
+    return f"{name}{joint}{listed(own)}" if own else name
 
 
 def set_apart(names: Sequence[str], settings: Sequence[Settings]) -> list[Settings]:

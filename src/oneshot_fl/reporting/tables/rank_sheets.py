@@ -106,7 +106,7 @@ def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[in
 
 
 def _names(groups: Sequence[list[Run]]) -> list[str]:
-    short = [f"{run.data}, {run.partition} {run.spread}".strip() + f", {run.architectures}" for run, *_ in groups]
+    short = [f"{run.data}, {run.split}, {run.architectures}" for run, *_ in groups]
     return names_of(short, groups)
 
 

@@ -74,6 +74,11 @@ class Run:
         return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
 
     @property
+    def split(self) -> str:
+        """The partition and how uneven it is: `dirichlet 0.1`."""
+        return f"{self.partition} {self.spread}".strip()
+
+    @property
     def holds_out(self) -> bool:
         """Whether part of the training set was taken away from all clients."""
         return self.setting("proxy.name") == "holdout"
