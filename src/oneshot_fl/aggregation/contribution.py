@@ -29,7 +29,7 @@ class Contributions:
     shares: list[float]
     """How often."""
     uncovered: list[int]
-    """Classes that nobody has samples of or, where not all clients tell, that nobody says on any image."""
+    """Classes that nobody tells to have samples of, and that no client which does not tell says on any image."""
     images: int
 
 
@@ -71,13 +71,15 @@ def _rounded(share: Tensor) -> float:
 
 
 def uncovered(uploads: Uploads, said: Tensor | None = None) -> list[int]:
-    """Classes that nobody has samples of or, where not all clients tell, that nobody says.
+    """Classes that nobody tells to have samples of, and that no client which does not tell says.
 
     Args:
-        said: how often each classifier says each class, `[m, c]`; not needed of decoders, which tell what they have.
+        said: how often each classifier says each class, `[m, c]`; not needed where all tell, as decoders do.
     """
-    counts: list[Tensor | None] = [each.label_counts for each in uploads.classifiers]
-    counts += [each.label_counts for each in uploads.decoders]
-    known = [each for each in counts if each is not None]
-    spoken = torch.stack(known).sum(dim=0) if said is None or len(known) == len(counts) else said.sum(dim=0)
-    return (spoken == 0).nonzero().flatten().tolist()
+    counts = [each.label_counts for each in uploads.decoders]
+    for k, upload in enumerate(uploads.classifiers):
+        if upload.label_counts is not None:
+            counts.append(upload.label_counts)
+        elif said is not None:
+            counts.append(said[k])
+    return (torch.stack(counts).sum(dim=0) == 0).nonzero().flatten().tolist()

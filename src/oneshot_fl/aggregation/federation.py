@@ -198,8 +198,8 @@ def _classifier(member: Member, spec: DataSpec, names: tuple[str, ...], *, sized
     alike = told.class_names == names and told.spec == spec
     model = member.model if alike else AlignedClassifier(member.model, told.spec, spec, positions)
     samples = told.samples if sized and told.samples else 1
-    counts = _counts(told, positions)
-    return ClassifierUpload(model.eval(), samples, _key(member, spec, names, samples), counts, member.name)
+    key, counts = _key(member, spec, names, samples), _counts(told, positions)
+    return ClassifierUpload(model.eval(), samples, key, counts, member.name, _unknown(positions))
 
 
 def _decoder(member: Member, spec: DataSpec, names: tuple[str, ...]) -> DecoderUpload:
@@ -208,14 +208,24 @@ def _decoder(member: Member, spec: DataSpec, names: tuple[str, ...]) -> DecoderU
     if counts is None:
         raise ValueError("a decoder without label counts has been refused")
     model = member.model if told.class_names == names else AlignedDecoder(member.model, positions)
-    latent = _latent(architecture, told.spec)
-    key = _key(member, spec, names, int(counts.sum()))
-    return DecoderUpload(model.eval(), latent, counts, key, partial(architecture.build, spec), member.name)  # type: ignore[arg-type]
+    return DecoderUpload(
+        model.eval(),
+        _latent(architecture, told.spec),
+        counts,
+        _key(member, spec, names, int(counts.sum())),
+        partial(architecture.build, spec),  # type: ignore[arg-type]  # a `CVAE`
+        member.name,
+        _unknown(positions),
+    )
 
 
 def _positions(member: Member, names: tuple[str, ...]) -> list[int | None]:
     own = {name: place for place, name in enumerate(member.description.class_names)}
     return [own.get(name) for name in names]
+
+
+def _unknown(positions: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple(each for each, place in enumerate(positions) if place is None)
 
 
 def _counts(told: ModelDescription, positions: Sequence[int | None]) -> Tensor | None:

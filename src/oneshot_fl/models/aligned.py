@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.precision import at_least_float32
 
-UNKNOWN = math.log(1e-4)
-"""Log-probability, beside those of a client's own classes, that it gives to a class that it has no output for.
+UNKNOWN, ALL_UNKNOWN = 1e-4, 1e-2
+"""Probability, beside those of a client's own classes, that it gives to a class that it has no output for; to all such
+classes together, so that an upload that names very many classes does not make the others doubt everything.
 
 About what a client says of a class that it has an output for and never saw. Not minus infinity: a mean of logits
 (DENSE) would then rule the class out for everybody, and a generator's loss for it (stratification) would not be finite.
@@ -30,6 +31,7 @@ class AlignedClassifier(nn.Module):
     scale: Tensor
     shift: Tensor
     positions: Tensor
+    least: Tensor
 
     def __init__(self, model: nn.Module, own: DataSpec, spec: DataSpec, positions: list[int | None]) -> None:
         super().__init__()
@@ -41,18 +43,20 @@ class AlignedClassifier(nn.Module):
         self.register_buffer("scale", std / own_std)
         self.register_buffer("shift", (mean - own_mean) / own_std)
         self.register_buffer("positions", torch.tensor([own.classes if each is None else each for each in positions]))
+        least = min(UNKNOWN, ALL_UNKNOWN / max(1, positions.count(None)))
+        self.register_buffer("least", torch.tensor(math.log(least)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Images `[b, C, H, W]` in the federation's space -> logits `[b, c]` of its classes."""
         logits = at_least_float32(self.model(x * self.scale + self.shift))
-        unknown = logits.logsumexp(dim=1, keepdim=True) + UNKNOWN
+        unknown = logits.logsumexp(dim=1, keepdim=True) + self.least
         return torch.cat([logits, unknown], dim=1)[:, self.positions]
 
 
 class AlignedDecoder(nn.Module):
     """A client's decoder asked for the federation's classes; of one that it never had it draws its first.
 
-    Nobody asks for those: its label counts say that it has none.
+    Nobody asks for those: its label counts say that it has none, its upload (`unknown`) that it cannot draw any.
     """
 
     positions: Tensor

@@ -1,6 +1,6 @@
 """Images drawn from the clients' own decoders (FedMHO, FEDCVAE)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -22,14 +22,15 @@ def shares_by_label(counts: Tensor, samples: int) -> Tensor:
     return counts * samples // counts.sum()
 
 
-def shares_by_squares(counts: Tensor, samples: int) -> Tensor:
+def shares_by_squares(counts: Tensor, samples: int, able: Tensor) -> Tensor:
     """FedMHO's code: every class has the same budget, which decoders share by the squares of their counts.
 
-    A class that no decoder has seen is shared evenly: its images then come from decoders that guess.
+    A class that no decoder has seen is shared evenly by those that are `able` to draw it, bool `[k, c]`: its images
+    then come from decoders that guess. A class that no decoder can be asked for gets none.
     """
     squares = counts.double().square()
-    squares[:, squares.sum(dim=0) == 0] = 1
-    return (samples // counts.shape[1] * squares / squares.sum(dim=0)).floor().long()
+    squares = torch.where(squares.sum(dim=0) == 0, able.double(), squares)
+    return (samples // counts.shape[1] * squares / squares.sum(dim=0).clamp_min(1)).floor().long()
 
 
 def shares_drawn(counts: Tensor, samples: int, rng: torch.Generator) -> Tensor:
@@ -99,7 +100,13 @@ class DecoderSource(nn.Module):
         counts = torch.stack([decoder.label_counts for decoder in self.decoders])
         if self.split == "categorical":
             return shares_drawn(counts, self.samples, rng)
-        share: Callable[[Tensor, int], Tensor] = (
-            shares_by_label if self.split == "label_distribution" else shares_by_squares
-        )
-        return share(counts, self.samples)
+        if self.split == "label_distribution":
+            return shares_by_label(counts, self.samples)
+        return shares_by_squares(counts, self.samples, self._able())
+
+    def _able(self) -> Tensor:
+        """Which classes each decoder can be asked for, bool `[k, c]`."""
+        able = torch.ones(len(self.decoders), self.spec.classes, dtype=torch.bool)
+        for k, decoder in enumerate(self.decoders):
+            able[k, list(decoder.unknown)] = False
+        return able

@@ -31,6 +31,8 @@ class ClassifierUpload:
     """How many samples of every class the client has, `[c]`; uploaded only where a part of the method needs it."""
     name: str = ""
     """What reports call the client."""
+    unknown: tuple[int, ...] = ()
+    """Classes that the model has no output for, because the client's own list of classes lacks them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class DecoderUpload:
     """A VAE of the same architecture with new weights."""
     name: str = ""
     """What reports call the client."""
+    unknown: tuple[int, ...] = ()
+    """Classes that the decoder cannot be asked for, because the client's own list of classes lacks them."""
 
 
 @dataclass(frozen=True)

@@ -181,13 +181,14 @@ def _labels(upload: ClassifierUpload, spec: DataSpec, settings: Recitation, rng:
 
 
 def _estimated(upload: ClassifierUpload, spec: DataSpec, rng: torch.Generator) -> Tensor:
-    """The label distribution `[c]` that the client's model shows."""
+    """The label distribution `[c]` that the client's model shows; it has nothing of classes without an output."""
     shares = shown_label_shares(upload.model, spec, rng)
     if not bool(torch.isfinite(shares).all()):
         raise OneshotError(
             f"recite.labels=estimated: {upload.name} answers with numbers that are not finite, which show no labels; "
             "gate=checks turns such uploads away"
         )
+    shares[list(upload.unknown)] = 0
     return shares
 
 

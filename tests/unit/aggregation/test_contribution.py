@@ -36,6 +36,12 @@ def test_decoders_tell_what_nobody_has_without_being_asked():
     assert uncovered(Uploads((), (decoder,))) == [1]
 
 
+def test_what_decoders_tell_stands_beside_what_silent_classifiers_say():
+    decoder = DecoderUpload(torch.nn.Identity(), 2, torch.tensor([1, 0, 0]), "key", torch.nn.Identity)
+    silent = uploads_of([FixedLogits([0.0, 9.0, 0.0])], [1]).classifiers
+    assert contributions(Uploads(silent, (decoder,)), MADE, SMALL).uncovered == [2]
+
+
 def test_where_a_method_makes_no_images_others_are_asked_about():
     found = contributions(uploads_of([FixedLogits([9.0, 0.0, 0.0])], [1]), replace(MADE, images=None), SMALL)
     assert found.images == 512

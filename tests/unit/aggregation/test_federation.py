@@ -48,6 +48,7 @@ def test_class_lists_are_aligned_by_name(write, folder):
     torch.testing.assert_close(answer[:, [2, 1]], own, atol=1e-3, rtol=0)
     assert float(answer[:, 0].max()) < 2e-4
     assert federation.uploads.label_counts.tolist() == [[5, 6, 0], [0, 8, 7]]
+    assert [one.unknown for one in federation.uploads.classifiers] == [(2,), (0,)]
     assert first.positions.tolist() == [0, 1, 2]
 
 
@@ -125,6 +126,7 @@ def test_decoders_draw_the_federations_classes(write, folder):
     z = torch.randn(2, second.latent)
     torch.testing.assert_close(second.model(z, torch.tensor([1, 2])), second.model.model(z, torch.tensor([0, 1])))
     assert second.build().decoder.classes == 3
+    assert second.unknown == (0,)
 
 
 def test_a_model_that_answers_in_another_shape_is_quarantined(write, folder, tmp_path, monkeypatch):

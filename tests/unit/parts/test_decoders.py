@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -19,7 +21,13 @@ def test_shares_in_proportion_to_the_counts():
 
 def test_shares_by_squares_give_every_class_the_same_budget():
     # 60 / 3 = 20 a class; class 0 by 9 : 1, class 1 by 1 : 1, class 2 is nobody's
-    assert shares_by_squares(COUNTS, 60).tolist() == [[18, 10, 10], [2, 10, 10]]
+    assert shares_by_squares(COUNTS, 60, torch.ones(2, 3, dtype=torch.bool)).tolist() == [[18, 10, 10], [2, 10, 10]]
+
+
+def test_a_class_that_nobody_has_is_drawn_by_those_alone_that_can_be_asked_for_it():
+    able = torch.tensor([[True, True, False], [True, True, True]])
+    assert shares_by_squares(COUNTS, 60, able).tolist() == [[18, 10, 0], [2, 10, 20]]
+    assert shares_by_squares(COUNTS, 60, able & able[0]).tolist() == [[18, 10, 0], [2, 10, 0]]
 
 
 def test_drawn_shares_have_the_clients_sizes_and_only_their_labels():
@@ -67,3 +75,11 @@ def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
     pixels = spec.to_pixels(x)[:, 0, 0, 0]
     torch.testing.assert_close(pixels, torch.tensor([0.0, 0.0, 0.0, 0.1, 0.5, 0.6]))
     assert not x.requires_grad
+
+
+def test_no_decoder_draws_a_class_that_its_client_does_not_know():
+    decoders = [DecoderUpload(_Paints(0.0), 4, counts, "key", build=_no_vae) for counts in COUNTS]
+    decoders[0] = replace(decoders[0], unknown=(2,))
+    source = DecoderSource(server_of(decoders=decoders), samples=60, split="squared_counts", bound=None)
+    drawn = [labels.bincount(minlength=3).tolist() for _, labels, _ in source.draws(torch_generator(0))]
+    assert drawn == [[18, 10, 0], [2, 10, 20]]

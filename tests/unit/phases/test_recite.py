@@ -94,6 +94,12 @@ def test_without_label_counts_the_labels_are_what_a_model_shows(uploads, context
         _run(silent, context)
 
 
+def test_nobody_recites_a_class_that_its_model_has_no_output_for(uploads, context):
+    silent = Uploads(tuple(replace(one, label_counts=None, unknown=(0, 2)) for one in uploads.classifiers))
+    for recital in _run(silent, context, labels="estimated", images=40, steps=1).of_clients:
+        assert recital.labels.tolist() == [1] * 40
+
+
 def test_a_model_whose_answers_are_not_finite_shows_no_labels(uploads, context):
     torch.nn.init.constant_(uploads.models[1][-1].bias, torch.nan)
     with pytest.raises(OneshotError, match=r"^recite\.labels=estimated: client 1 answers .*gate=checks"):
