@@ -36,7 +36,7 @@ def coverages(logits: Tensor, y: Tensor, support: Tensor | None) -> list[Coverag
         y: labels `[n]`.
         support: of `clients_support`, `[n]`.
     """
-    confidence, named = logits.softmax(dim=1).max(dim=1)
+    confidence, named = logits.double().softmax(dim=1).max(dim=1)
     right = named == y
     return [
         Coverage(share, surest(confidence, right, share), None if support is None else surest(support, right, share))
@@ -45,10 +45,16 @@ def coverages(logits: Tensor, y: Tensor, support: Tensor | None) -> list[Coverag
 
 
 def surest(score: Tensor, right: Tensor, share: float) -> float:
-    """The accuracy on that share of the images with the highest score `[n]`, at least one; ties as the images come."""
+    """The accuracy on that share of the images with the highest score `[n]`, at least one.
+
+    Of images with the same score as many count as there is room for, all alike: test sets come sorted by class, so
+    whoever comes first would be no fair choice.
+    """
     kept = max(1, round(share * len(score)))
-    order = score.argsort(descending=True, stable=True)[:kept]
-    return rounded(int(right[order].sum()) / kept)
+    last = score.sort(descending=True).values[kept - 1]
+    above, level = score > last, score == last
+    room = kept - int(above.sum())
+    return rounded((int(right[above].sum()) + room * float(right[level].double().mean())) / kept)
 
 
 def clients_support(P: Tensor, server: Tensor) -> Tensor:

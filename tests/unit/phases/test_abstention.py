@@ -9,6 +9,17 @@ def test_the_surest_share_is_rounded_and_never_empty():
     assert [surest(score, right, share) for share in (0.01, 0.25, 0.5, 0.75, 1.0)] == [1.0, 1.0, 0.5, 0.333333, 0.5]
 
 
+def test_images_of_one_score_count_alike_whatever_their_order():
+    score, right = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.5, 0.5]), torch.tensor([True, True, True, False, False, False])
+    # 3 of 6: both of score 1, and a quarter of the one that there is room for
+    assert surest(score, right, 0.5) == surest(score, right.flip(0).roll(2), 0.5) == 0.75
+
+
+def test_answers_of_one_float32_confidence_are_told_apart():
+    logits = torch.tensor([[20.0, 0.0], [30.0, 0.0]])  # 1 - 2e-9 and 1 - 9e-14: both 1 in single precision
+    assert coverages(logits, torch.tensor([1, 0]), None)[0].server == 1.0
+
+
 def test_the_clients_support_is_their_mean_probability_of_the_servers_class():
     P = torch.tensor([[[0.8, 0.2], [0.5, 0.5]], [[0.4, 0.6], [0.1, 0.9]]]).log()
     server = torch.tensor([[2.0, 1.0], [0.0, 3.0]])  # says 0, then 1
