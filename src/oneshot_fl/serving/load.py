@@ -32,7 +32,7 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
     path = place / NAME if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
         return _served(*saved_model(place, allowed=allowed), path)
-    file = read_model(path)
+    file = read_model(path, follow_links=True)
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")

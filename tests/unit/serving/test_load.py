@@ -33,6 +33,16 @@ def test_what_a_file_says_of_itself_is_enough(tmp_path):
         assert (model.spec, model.class_names, model.temperature, model.training) == (SMALL, NAMES, 1.5, False)
 
 
+def test_a_model_may_be_named_by_a_link(tmp_path):
+    own = cnn2(SMALL, norm=True).eval()
+    path = _write(tmp_path / "elsewhere" / "model.safetensors", own, {"name": "cnn2"})
+    (tmp_path / "server.safetensors").symlink_to(path)
+    (tmp_path / "best").symlink_to(tmp_path)
+    x = torch.rand(4, 1, 8, 8)
+    for place in (tmp_path / "server.safetensors", tmp_path, tmp_path / "best"):
+        assert torch.equal(load(place)(x), own(x))
+
+
 def test_images_are_read_as_the_file_says(tmp_path):
     path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"}, tones=Tones(4095.0, 0))
     assert load(path).tones == Tones(4095.0, 0)
