@@ -128,6 +128,13 @@ def test_names_that_are_not_utf_8_are_escaped_and_nothing_is_lost(call, model, t
         assert line.startswith(f"{tmp_path}/images/{name}")
 
 
+@pytest.mark.parametrize("white", ["nan", "inf", "0", "-4095"])
+def test_no_image_is_read_by_a_white_that_is_none(call, model, tmp_path, white):
+    code, out, err = call("predict", str(model), str(tmp_path), "--csv", "--max-value", white)
+    assert (code, out) == (2, "")
+    assert err == f"oneshot_fl: max_value={float(white)}: must be a number above 0\n"
+
+
 def test_the_store_is_listed(call, folder):
     code, out, _ = call("store", "ls", "--store", str(folder))
     assert code == 0
