@@ -1,5 +1,7 @@
 """What is exported answers as the model does, for any batch, with normalisation and temperature inside."""
 
+import logging
+
 import pytest
 import torch
 
@@ -53,6 +55,55 @@ def test_what_answers_otherwise_is_refused(saved, monkeypatch):
     monkeypatch.setattr(module, "TOLERANCE", -1.0)
     with pytest.raises(OneshotError, match=r"torch\.export answers otherwise than the model"):
         export(saved, None, ["torch"])
+    assert list((saved / "export").iterdir()) == []
+
+
+def test_where_one_format_is_refused_an_earlier_export_stays_as_it_is(saved, monkeypatch):
+    before = {path: path.read_bytes() for path in export(saved, None, ["torch"])}
+    monkeypatch.setitem(module.EXPORTERS, "onnx", lambda *_: b"sound")
+    monkeypatch.setattr(module, "TOLERANCE", -1.0)
+    with pytest.raises(OneshotError, match="answers otherwise"):
+        export(saved, None, ["onnx", "torch"])
+    assert {path: path.read_bytes() for path in (saved / "export").iterdir()} == before
+
+
+def test_a_model_is_exported_again_into_the_same_folder(saved):
+    first = export(saved, None, ["torch"])
+    assert export(saved, None, ["torch"]) == first
+    assert sorted((saved / "export").iterdir()) == sorted(first)
+
+
+class Branching(torch.nn.Linear):
+    """A model that does something else where its logits are large."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(x.flatten(1))
+        return logits / 2 if logits.max() > 1 else logits
+
+
+@pytest.mark.parametrize(("name", "option"), [("torch", "--torch-export"), ("onnx", "--onnx")])
+def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, option):
+    if name == "onnx":
+        pytest.importorskip("onnxruntime")
+    target = f"{__name__}.Branching"
+    description = ModelDescription("classifier", ({"_target_": target},), SPEC, ("a", "b", "c"))
+    write_model(tmp_path / "a.safetensors", Branching().state_dict(), description)
+    with pytest.raises(OneshotError, match=rf"^export {option}: this model cannot be exported, .*depends on") as error:
+        export(tmp_path / "a.safetensors", None, [name], allowed=[target])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+    assert list((tmp_path / "export").iterdir()) == []
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_exporting_leaves_the_callers_logging_as_it_is(saved):
+    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript")}
+    export(saved, None, ["torch"])
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+    assert logging.root.manager.disable == 0
 
 
 def test_a_format_has_to_be_named(saved):
