@@ -5,6 +5,8 @@ from typing import Any
 
 from oneshot_fl.serving.model import ServedModel
 
+MADE = "An image classifier made by oneshot_fl: "
+"""How every card begins below its title, by which it is known as one."""
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
@@ -25,6 +27,11 @@ def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Se
     return "\n\n".join(parts) + "\n"
 
 
+def is_card(text: str) -> bool:
+    """Whether a text is a card of ours."""
+    return text.partition("\n\n")[2].startswith(MADE)
+
+
 def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     spec, parameters = served.spec, sum(each.numel() for each in served.model.parameters())
     facts = {
@@ -36,7 +43,7 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     }
     return "\n".join(
         [
-            "An image classifier made by oneshot_fl: clients trained on data of their own, uploaded their models once,",
+            f"{MADE}clients trained on data of their own, uploaded their models once,",
             "and a server made one model of them.",
             "",
             "| | |",

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.config.record import SUMMARY
-from oneshot_fl.disk import make_folder, replace_file, write_atomically
+from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.serving.card import model_card
+from oneshot_fl.serving.card import is_card, model_card
 from oneshot_fl.serving.load import load
 from oneshot_fl.serving.model import ServedModel
 
@@ -60,20 +60,33 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
         allowed: names that may be imported to build the model.
 
     Raises:
-        OneshotError: no format is named, a library is missing, the model cannot be exported, or what was exported
-            answers otherwise.
+        OneshotError: no format is named, a library is missing, the model cannot be exported, what was exported answers
+            otherwise, or where the card belongs lies a `README.md` that is none.
     """
     if not formats:
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
     served = load(place, allowed=allowed)
     folder = out if out is not None else (place if place.is_dir() else place.parent) / "export"
     make_folder(folder)
+    card = folder / "README.md"
+    _require_no_other(card)
     contents = {FILES[name]: EXPORTERS[name](PixelsIn(served).eval(), served) for name in formats}
     for name, content in contents.items():
         replace_file(folder / name, content)
-    card = folder / "README.md"
     write_atomically(card, model_card(served, _summary(place), list(contents)))
     return [*(folder / name for name in contents), card]
+
+
+def _require_no_other(card: Path) -> None:
+    """Whether there is nothing yet where the card belongs, or a card of an earlier export."""
+    try:
+        text = card.read_text(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OneshotError(f"{card}: cannot be read ({reason(error)}); choose another folder with --out") from error
+    if not is_card(text):
+        raise OneshotError(f"{card}: is no model card of ours and is not overwritten; choose another folder with --out")
 
 
 def _summary(place: Path) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.serving import export as module
+from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.export import export
 from oneshot_fl.serving.load import load
 
@@ -71,6 +72,20 @@ def test_a_model_is_exported_again_into_the_same_folder(saved):
     first = export(saved, None, ["torch"])
     assert export(saved, None, ["torch"]) == first
     assert sorted((saved / "export").iterdir()) == sorted(first)
+
+
+def test_a_readme_that_is_no_card_is_not_overwritten(saved, monkeypatch):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: pytest.fail("it is looked for before anything is done"))
+    readme, card = saved / "README.md", model_card(load(saved), None, []).encode()
+    for content in (b"# My project\n", b"", b"\xff\xfe", b"# Mine\n\nIts card:\n\n" + card):
+        readme.write_bytes(content)
+        with pytest.raises(OneshotError, match=r"README\.md: is no model card of ours .*--out"):
+            export(saved, saved, ["torch"])
+        assert readme.read_bytes() == content
+    readme.unlink()
+    readme.mkdir()
+    with pytest.raises(OneshotError, match=r"README\.md: cannot be read .*--out"):
+        export(saved, saved, ["torch"])
 
 
 class Branching(torch.nn.Linear):
