@@ -93,9 +93,9 @@ def _summary(place: Path) -> dict[str, Any] | None:
     """Of the run that left the model, where there is one that tells class by class."""
     try:
         found = json.loads((place / SUMMARY).read_text())
-    except (OSError, ValueError):
+        return found if "by_class" in found["server"] else None
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-    return found if "by_class" in found.get("server", {}) else None
 
 
 def _onnx(module: PixelsIn, served: ServedModel) -> bytes:

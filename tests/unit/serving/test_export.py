@@ -88,6 +88,13 @@ def test_a_readme_that_is_no_card_is_not_overwritten(saved, monkeypatch):
         export(saved, saved, ["torch"])
 
 
+@pytest.mark.parametrize("summary", ["[]", "{}", "null", '{"server": null}', "{", '{"server": {"accuracy_last": 1}}'])
+def test_a_summary_without_figures_of_classes_is_left_out_of_the_card(saved, monkeypatch, summary):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: b"sound")
+    (saved / "summary.json").write_text(summary)
+    assert "0. a\n1. b\n2. c" in export(saved, None, ["torch"])[-1].read_text()
+
+
 class Branching(torch.nn.Linear):
     """A model that does something else where its logits are large."""
 
