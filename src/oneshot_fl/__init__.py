@@ -123,7 +123,8 @@ def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
         allowed: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
-        OneshotError: there is no such model, its file is damaged, or its architecture is not allowed.
+        OneshotError: there is no such model, its file is damaged, it does not answer as its file says, or its
+            architecture is not allowed.
     """
     from oneshot_fl.serving.load import load as loaded
 

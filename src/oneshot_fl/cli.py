@@ -14,7 +14,7 @@ import typer
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
-from oneshot_fl.process import keep_freed_memory, say, share_the_cores, stoppable
+from oneshot_fl.process import keep_freed_memory, print_whatever_it_is, say, share_the_cores, stoppable
 
 app = typer.Typer(
     help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
@@ -49,6 +49,7 @@ def main() -> None:
     with stoppable():
         words = sys.argv[1:]
         if words and words[0] in OWN:
+            print_whatever_it_is()
             with mistakes_told():
                 app(prog_name="oneshot-fl")
         else:

@@ -1,6 +1,7 @@
-"""How this process shares the cores, keeps its memory (the user's own settings of either win), and is stopped."""
+"""How this process prints, shares the cores, keeps its memory (the user's own settings win), and is stopped."""
 
 import ctypes
+import io
 import os
 import select
 import signal
@@ -17,6 +18,16 @@ MALLOPT = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**26), "M_MMA
 def say(line: str) -> None:
     """A line of the program's own, on stderr."""
     print(f"oneshot_fl: {line}", file=sys.stderr)
+
+
+def print_whatever_it_is() -> None:
+    """Letters that stdout cannot encode, as of file names that are not UTF-8, are printed as escapes (`\\udce9`).
+
+    One of them would else end the program and lose all lines after it. Where stdout gives such names back byte by byte
+    (`surrogateescape`) it goes on doing so.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def share_the_cores() -> None:

@@ -1,3 +1,5 @@
+import io
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -105,6 +107,32 @@ def test_images_are_classified_and_what_cannot_be_is_told_at_the_end(call, model
     ]
     code, out, _ = call("predict", str(model), str(tmp_path / "0.png"), "--abstain", "0.9")
     assert (code, out) == (0, f"{tmp_path}/0.png: unsure (80.0%)\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--csv",)], ids=["for a reader", "csv"])
+def test_names_that_are_not_utf_8_are_escaped_and_nothing_is_lost(call, model, tmp_path, monkeypatch, words):
+    from PIL import Image
+
+    for name in (b"a.png", b"caf\xe9.png", b"z.png"):
+        path = tmp_path / "images" / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        try:
+            Image.new("L", (20, 10)).save(path)
+        except OSError:
+            pytest.skip("this file system has no such names")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict", write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    assert call("predict", str(model), str(tmp_path / "images"), *words)[0] == 0
+    lines = out.buffer.getvalue().decode().splitlines()[-3:]  # type: ignore[attr-defined]
+    for name, line in zip(("a.png", r"caf\udce9.png", "z.png"), lines, strict=True):
+        assert line.startswith(f"{tmp_path}/images/{name}")
+
+
+@pytest.mark.parametrize("white", ["nan", "inf", "0", "-4095"])
+def test_no_image_is_read_by_a_white_that_is_none(call, model, tmp_path, white):
+    code, out, err = call("predict", str(model), str(tmp_path), "--csv", "--max-value", white)
+    assert (code, out) == (2, "")
+    assert err == f"oneshot_fl: max_value={float(white)}: must be a number above 0\n"
 
 
 def test_the_store_is_listed(call, folder):

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
+from oneshot_fl.config.tried import latent_of, require_runs
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
-from oneshot_fl.errors import NothingLeftError, OneshotError, named_line
+from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
@@ -122,36 +123,6 @@ def _member(found: Found, allowed: Collection[str], before: Sequence[Member]) ->
     return Member(found.name, told, known, model, file.sha256)
 
 
-@torch.no_grad()
-def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
-    """Whether a model takes two of its images, or makes them, and answers in the shape that it should.
-
-    Raises:
-        OneshotError: it does not; `name` is what the line begins with.
-    """
-    spec = told.spec
-    image = (2, spec.channels, spec.size, spec.size)
-    wanted = (2, spec.classes) if told.kind == "classifier" else image
-    try:
-        answer = model(torch.zeros(image)) if told.kind == "classifier" else _drawn(model, known[0], spec)
-    except Exception as error:  # whatever a model raises over two of its images is its answer
-        raise OneshotError(
-            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({named_line(error)})"
-        ) from error
-    if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
-        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise OneshotError(f"{name}: its model answers two images with {shape}, not {wanted}")
-
-
-def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec) -> Tensor:
-    return model(torch.zeros(2, _latent(architecture, spec)), torch.zeros(2, dtype=torch.long))
-
-
-def _latent(architecture: Architecture, spec: DataSpec) -> int:
-    with torch.device("meta"):
-        return architecture.build(spec).latent  # type: ignore[return-value]  # a `CVAE`
-
-
 def _images_of(member: Member) -> tuple[int, int]:
     return member.description.spec.channels, member.description.spec.size
 
@@ -210,7 +181,7 @@ def _decoder(member: Member, spec: DataSpec, names: tuple[str, ...]) -> DecoderU
     model = member.model if told.class_names == names else AlignedDecoder(member.model, positions)
     return DecoderUpload(
         model.eval(),
-        _latent(architecture, told.spec),
+        latent_of(architecture, told.spec),
         counts,
         _key(member, spec, names, int(counts.sum())),
         partial(architecture.build, spec),  # type: ignore[arg-type]  # a `CVAE`

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.aggregation.federation import require_runs
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config.compose import choice
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
+from oneshot_fl.config.tried import require_runs
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model

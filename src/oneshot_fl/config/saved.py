@@ -13,15 +13,31 @@ from omegaconf import OmegaConf
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
+from yaml import YAMLError
 
 from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
 from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.rules import check_table
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.errors import OneshotError, named_line
+from oneshot_fl.fits import shown
+from oneshot_fl.models.described import ClassNames, ModelDescription
+from oneshot_fl.values import Channels, Count, Deviations, Means, Side
+
+CONFIG, NAME = "config.yaml", "server.safetensors"
+"""Beside the summary, what the folder of a run holds."""
+IMAGES: dict[str, Any] = {
+    "channels": Channels,
+    "size": Side,
+    "classes": Count,
+    "mean": Means,
+    "std": Deviations,
+    "class_names": ClassNames,
+}
+"""What the summary has to say of the images."""
 
 
 def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, ModelDescription]:
@@ -34,26 +50,44 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
         OneshotError: the folder holds no finished run, its files do not fit each other, or its architecture is not
             allowed.
     """
+    source = folder / NAME
     try:
-        summary = json.loads((folder / SUMMARY).read_text())
-        cfg: Any = OmegaConf.load(folder / "config.yaml")
-        tensors = load_file(folder / "server.safetensors")
-        spec, names = _spec(summary["data_spec"]), tuple(summary["data_spec"]["class_names"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        told = json.loads((folder / SUMMARY).read_text())["data_spec"]
+        images = {name: told[name] for name in IMAGES}
+        cfg: Any = OmegaConf.load(folder / CONFIG)
+        tensors = load_file(source)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, YAMLError, SafetensorError) as error:
         raise OneshotError(
-            f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its summary.json, "
-            "config.yaml and server.safetensors"
+            f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its {SUMMARY}, "
+            f"{CONFIG} and {NAME}"
         ) from error
-    nodes = tuple(plain(node) for node in server_models(cfg))
-    source, layout = (
-        str(folder / "server.safetensors"),
-        {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()},
-    )
-    told = ModelDescription("classifier", nodes, spec, names)
-    model = build(told, allowed=allowed, source=source, layout=layout)
-    return load_model(model, tensors, source).eval(), told
+    spec = _spec(images, f"{folder / SUMMARY}: data_spec")
+    description = ModelDescription("classifier", _nodes(cfg, folder / CONFIG), spec, tuple(images["class_names"]))
+    layout = {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()}
+    model = build(description, allowed=allowed, source=str(source), layout=layout)
+    return load_model(model, tensors, str(source)).eval(), description
 
 
-def _spec(told: dict[str, Any]) -> DataSpec:
-    sizes = {key: told[key] for key in ("channels", "size", "classes")}
+def _nodes(cfg: Any, path: Path) -> tuple[dict[str, Any], ...]:
+    """The server's architectures, each with a name or a target at least."""
+    try:
+        nodes = tuple(plain(node) for node in server_models(cfg))
+    except OneshotError as error:
+        raise OneshotError(f"{path}: {error}") from error
+    except Exception as error:  # OmegaConf and we ourselves raise many kinds over what is no configuration of a run
+        raise OneshotError(f"{path}: is no configuration of a run ({named_line(error)})") from error
+    if not all(isinstance(node, dict) and {"name", "_target_"} & node.keys() for node in nodes):
+        raise OneshotError(f"{path}: is no configuration of a run (the server's model has neither name nor _target_)")
+    return nodes
+
+
+def _spec(told: dict[str, Any], key: str) -> DataSpec:
+    """What `IMAGES` asks for."""
+    check_table(key, told, IMAGES)
+    if (classes := len(told["class_names"])) != told["classes"]:
+        raise OneshotError(f"{key}.classes={told['classes']}: must be {classes}, as there are class_names")
+    for name in ("mean", "std"):
+        if len(told[name]) not in (1, told["channels"]):
+            raise OneshotError(f"{key}.{name}={shown(told[name])}: must be one number, or one a channel")
+    sizes = {name: told[name] for name in ("channels", "size", "classes")}
     return DataSpec(**sizes, mean=tuple(told["mean"]), std=tuple(told["std"]))

@@ -139,8 +139,8 @@ def decoded_image(image: "Image.Image", how: Decoding) -> NDArray[np.uint8]:
     """A picture that is open already.
 
     Raises:
-        UnsuitableImageError: it is animated, cut short or damaged, of a kind that has no colours or greys, or has more
-            than 8 bits and `how.tones` does not say what they mean.
+        UnsuitableImageError: it is animated, empty, cut short or damaged, of a kind that has no colours or greys, or
+            has more than 8 bits and `how.tones` does not say what they mean.
     """
     from PIL import Image
 
@@ -158,6 +158,8 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     from PIL import ImageOps
 
     _refuse_several(image)
+    if 0 in image.size:
+        raise UnsuitableImageError("has no pixels", "remove or replace it")
     deep_colour = not _is_deep_grey(image) and ";16" in str(getattr(image, "tile", ""))
     image.load()
     upright = ImageOps.exif_transpose(image)

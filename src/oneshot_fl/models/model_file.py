@@ -4,6 +4,7 @@ The header is read by our own code before the library sees the file: its length,
 behind the other and fill the file. A file is read once; what is checked is what is used.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -83,24 +84,30 @@ def write_model(path: Path, tensors: Mapping[str, Tensor], description: ModelDes
     return save_tensors(tensors, path, description.metadata())
 
 
-def read_model(path: Path, *, source: str | None = None, largest: int = LARGEST) -> ModelFile:
-    """A model file from the disk; a link is not followed, and only a regular file is opened.
+def read_model(
+    path: Path, *, source: str | None = None, largest: int = LARGEST, follow_links: bool = False
+) -> ModelFile:
+    """A model file from the disk; only a regular file is opened.
 
     Args:
         source: what errors call it; by default its path.
         largest: bytes that it may have.
+        follow_links: whether the path may be a symbolic link. Whoever uploads one would have the server read a file
+            that is not theirs; the owner of this machine may name a model by one.
 
     Raises:
         OneshotError: it is no such file, too large, damaged, or does not describe its model.
     """
     name = str(path) if source is None else source
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW))
         with os.fdopen(number, "rb") as file:
             if not stat.S_ISREG(os.fstat(number).st_mode):
                 raise OneshotError(f"{name}: is no regular file")
             content = file.read(largest + 1)
     except OSError as error:
+        if error.errno == errno.ELOOP and not follow_links:
+            raise OneshotError(f"{name}: cannot be read (it is a link, not a regular file)") from error
         raise OneshotError(f"{name}: cannot be read ({reason(error)})") from error
     if len(content) > largest:
         raise OneshotError(f"{name}: is larger than {largest:,} bytes")

@@ -7,6 +7,7 @@ training has left, and weights that were changed afterwards no longer fit them.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -21,6 +22,9 @@ from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
+
+PIXELS_AT_ONCE = 2**18
+"""Of the images that a model is asked about in one piece, 256 of 32x32: memory does not grow with their area."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,9 @@ class Gate:
     def probe(self, model: nn.Module) -> Probed:
         """What a classifier answers to images of no data set."""
         parameter = next(model.parameters(), torch.empty(0))
-        outputs = ClientBank([model], mode="loop")(self._probes().to(parameter.device), frozenset({"statistics"}))
-        P = outputs.logits[0]
+        P, statistics = _asked(model, self._probes().to(parameter.device))
         said = P.argmax(dim=1).bincount(minlength=P.shape[1])
-        strange = [_distance(layer) for layer in outputs.statistics[0]]
+        strange = [_distance(layer) for layer in statistics]
         return Probed(
             largest=float(P.abs().max()),
             spread=float(P.std(dim=0).max()),
@@ -143,10 +146,33 @@ class Gate:
         reasons = {}
         for upload in decoders:
             y = upload.label_counts.nonzero().flatten()
-            images = upload.model.eval()(torch.zeros(len(y), upload.latent), y)
-            if not bool(torch.isfinite(images).all()):
+            model, pieces = upload.model.eval(), y.split(_images_at_once(self.spec.size))
+            drawn = (model(torch.zeros(len(piece), upload.latent), piece) for piece in pieces)
+            if not all(bool(torch.isfinite(images).all()) for images in drawn):
                 reasons[upload.name] = "draws images whose pixels are not finite"
         return reasons
+
+
+def _images_at_once(side: int) -> int:
+    return max(1, PIXELS_AT_ONCE // side**2)
+
+
+def _asked(model: nn.Module, x: Tensor) -> tuple[Tensor, list[LayerStatistics]]:
+    """Logits `[b, c]` on all images `[b, C, H, W]`, and every layer's statistics over all of them, piece by piece."""
+    bank, pieces = ClientBank([model], mode="loop"), x.split(_images_at_once(x.shape[-1]))
+    answers = [bank(piece, frozenset({"statistics"})) for piece in pieces]
+    shares = [len(piece) / len(x) for piece in pieces]
+    layers = zip(*(answer.statistics[0] for answer in answers), strict=True)
+    return torch.cat([answer.logits[0] for answer in answers]), [_over_all(layer, shares) for layer in layers]
+
+
+def _over_all(pieces: Sequence[LayerStatistics], shares: Sequence[float]) -> LayerStatistics:
+    """One layer's statistics over several pieces of a batch, of which each makes up a share."""
+    means = torch.stack([piece.batch_mean for piece in pieces])
+    weights = torch.tensor(shares).to(means).unsqueeze(1)
+    mean = (weights * means).sum(dim=0)
+    squares = torch.stack([piece.batch_var for piece in pieces]) + (means - mean).square()
+    return pieces[0]._replace(batch_mean=mean, batch_var=(weights * squares).sum(dim=0))
 
 
 def wrong_tensor(model: nn.Module, largest: float) -> str | None:

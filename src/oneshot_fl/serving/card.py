@@ -5,24 +5,38 @@ from typing import Any
 
 from oneshot_fl.serving.model import ServedModel
 
+MADE = "An image classifier made by oneshot_fl: "
+"""How every card begins below its title, by which it is known as one."""
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
   how sure it is among these classes, not whether the image belongs to any.
-- It was made in one exchange from models of clients whose data nobody saw together. Figures above hold for images like
-  the test set; other cameras, sites and populations have to be tested anew, and so has every group of people that it
-  will be used on.
+- It was made in one exchange from models of clients whose data nobody saw together. {tested}
 - It is no medical device and decides nothing by itself. Where mistakes matter, let it abstain below a threshold that
   you chose on images of your own, and have a person look at what is left.
 - Sharing a model is sharing something of its training data; `evaluate=privacy` measures how much can be inferred."""
+
+
+TESTED = """Figures above hold for images like
+  the test set; other cameras, sites and populations have to be tested anew, and so has every group of people that it
+  will be used on."""
+UNTESTED = """It has no figures here:
+  it has to be tested on images of the cameras, sites and populations, and of every group of people, that it will be
+  used on."""
 
 
 def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Sequence[str]) -> str:
     """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one."""
     title = f"{summary['method']} on {summary['data']}" if summary else "Image classifier"
     figures = [_figures(summary["server"])] if summary else []
-    parts = [f"# {title}", _what(served, summary), _usage(served, files), _classes(served, summary), *figures, LIMITS]
+    limits = LIMITS.format(tested=TESTED if summary else UNTESTED)
+    parts = [f"# {title}", _what(served, summary), _usage(served, files), _classes(served, summary), *figures, limits]
     return "\n\n".join(parts) + "\n"
+
+
+def is_card(text: str) -> bool:
+    """Whether a text is a card of ours."""
+    return text.partition("\n\n")[2].startswith(MADE)
 
 
 def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
@@ -36,7 +50,7 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     }
     return "\n".join(
         [
-            "An image classifier made by oneshot_fl: clients trained on data of their own, uploaded their models once,",
+            f"{MADE}clients trained on data of their own, uploaded their models once,",
             "and a server made one model of them.",
             "",
             "| | |",
@@ -59,9 +73,10 @@ def _origin(summary: Mapping[str, Any]) -> dict[str, str]:
 
 def _usage(served: ServedModel, files: Sequence[str]) -> str:
     spec, named = served.spec, ", ".join(f"`{name}`" for name in files)
+    calibrated = "both calibrated" if served.temperature != 1 else "not calibrated"
     return (
         f"Files: {named}. Input `pixels`: float32 `[b, {spec.channels}, {spec.size}, {spec.size}]` in [0, 1], not\n"
-        f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, both calibrated.\n"
+        f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, {calibrated}.\n"
         "Compared with the model: no logit differs by more than 1e-4."
     )
 

@@ -1,14 +1,16 @@
 """The global model for programs that know nothing of us: ONNX, or a program of `torch.export`; with a model card.
 
 What is exported takes pixels in [0, 1], `[b, C, size, size]`, and gives calibrated logits and probabilities `[b, c]`:
-normalisation and temperature are inside. It is written only if it answers as the model does.
+normalisation and temperature are inside. It is written only if it answers as the model does: whole, or not at all.
 """
 
+import io
 import json
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.config.record import SUMMARY
-from oneshot_fl.disk import make_folder, write_atomically, writing
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
+from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.serving.card import model_card
+from oneshot_fl.serving.card import is_card, model_card
 from oneshot_fl.serving.load import load
 from oneshot_fl.serving.model import ServedModel
 
@@ -58,37 +60,51 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
         allowed: names that may be imported to build the model.
 
     Raises:
-        OneshotError: no format is named, a library is missing, the model cannot be exported, or what was exported
-            answers otherwise.
+        OneshotError: no format is named, a library is missing, the model cannot be exported, what was exported answers
+            otherwise, or where the card belongs lies a `README.md` that is none.
     """
     if not formats:
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
     served = load(place, allowed=allowed)
     folder = out if out is not None else (place if place.is_dir() else place.parent) / "export"
     make_folder(folder)
-    paths = [WRITERS[name](PixelsIn(served).eval(), served, folder) for name in formats]
     card = folder / "README.md"
-    write_atomically(card, model_card(served, _summary(place), [path.name for path in paths]))
-    return [*paths, card]
+    _require_no_other(card)
+    contents = {FILES[name]: EXPORTERS[name](PixelsIn(served).eval(), served) for name in formats}
+    for name, content in contents.items():
+        replace_file(folder / name, content)
+    write_atomically(card, model_card(served, _summary(place), list(contents)))
+    return [*(folder / name for name in contents), card]
+
+
+def _require_no_other(card: Path) -> None:
+    """Whether there is nothing yet where the card belongs, or a card of an earlier export."""
+    try:
+        text = card.read_text(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OneshotError(f"{card}: cannot be read ({reason(error)}); choose another folder with --out") from error
+    if not is_card(text):
+        raise OneshotError(f"{card}: is no model card of ours and is not overwritten; choose another folder with --out")
 
 
 def _summary(place: Path) -> dict[str, Any] | None:
     """Of the run that left the model, where there is one that tells class by class."""
     try:
         found = json.loads((place / SUMMARY).read_text())
-    except (OSError, ValueError):
+        return found if "by_class" in found["server"] else None
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-    return found if "by_class" in found.get("server", {}) else None
 
 
-def _onnx(module: PixelsIn, served: ServedModel, folder: Path) -> Path:
+def _onnx(module: PixelsIn, served: ServedModel) -> bytes:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  # torch's exporter needs it and says so in other words
     except ImportError as error:
         raise OneshotError(f"export --onnx: {error.name} is missing; pip install 'oneshot-fl[export]'") from error
-    path = folder / "model.onnx"
-    with _quiet_exporter():
+    with _exporting("--onnx"):
         program = torch.onnx.export(
             module,
             (_pixels(served, 2),),
@@ -98,30 +114,27 @@ def _onnx(module: PixelsIn, served: ServedModel, folder: Path) -> Path:
             dynamo=True,
             verbose=False,
         )
-    content = program.model_proto.SerializeToString()  # type: ignore[union-attr]  # with dynamo it is a program
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    _check(module, served, lambda x: [torch.from_numpy(y) for y in session.run(None, {"pixels": x.numpy()})], "ONNX")
-    with writing(str(path)):
-        path.write_bytes(content)
-    return path
+        content = program.model_proto.SerializeToString()  # type: ignore[union-attr]  # with dynamo it is a program
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        _check(module, served, partial(_session_run, session), "ONNX")
+    return content
 
 
-def _torch(module: PixelsIn, served: ServedModel, folder: Path) -> Path:
-    path = folder / "model.pt2"
-    program = _exported(module, served)
-    with writing(str(path)):
-        torch.export.save(program, path)
-    again = torch.export.load(path).module()
-    _check(module, served, lambda x: list(again(x)), "torch.export")
-    return path
+def _session_run(session: Any, pixels: Tensor) -> list[Tensor]:
+    return [torch.from_numpy(answer) for answer in session.run(None, {"pixels": pixels.numpy()})]
 
 
-WRITERS: dict[str, Callable[[PixelsIn, ServedModel, Path], Path]] = {"onnx": _onnx, "torch": _torch}
+def _torch(module: PixelsIn, served: ServedModel) -> bytes:
+    content, batch = io.BytesIO(), {"pixels": {0: torch.export.Dim("batch")}}
+    with _exporting("--torch-export"):
+        torch.export.save(torch.export.export(module, (_pixels(served, 2),), dynamic_shapes=batch), content)
+        again = torch.export.load(io.BytesIO(content.getvalue())).module()
+        _check(module, served, lambda x: list(again(x)), "torch.export")
+    return content.getvalue()
 
 
-def _exported(module: PixelsIn, served: ServedModel) -> torch.export.ExportedProgram:
-    batch = {"pixels": {0: torch.export.Dim("batch")}}
-    return torch.export.export(module, (_pixels(served, 2),), dynamic_shapes=batch)
+EXPORTERS: dict[str, Callable[[PixelsIn, ServedModel], bytes]] = {"onnx": _onnx, "torch": _torch}
+FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
 
 
 def _pixels(served: ServedModel, count: int) -> Tensor:
@@ -141,10 +154,26 @@ def _check(module: PixelsIn, served: ServedModel, run: Runner, what: str) -> Non
 
 
 @contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Without what it tells of its own doings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in ("torch.onnx", "onnxscript"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-        yield
+def _exporting(option: str) -> Iterator[None]:
+    """Whatever goes wrong inside the block is one line, and what exporters tell of their own doings is not printed."""
+    logged = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):  # torch prints graphs there
+            yield
+    except OneshotError:
+        raise
+    except Exception as error:  # whatever torch, ONNX or the model itself raises is its answer to this model
+        raise OneshotError(
+            f"export {option}: this model cannot be exported, often because what it computes depends on the values of "
+            f"its images, as in `if x.max() > 1` ({named_line(_first_cause(error))})"
+        ) from error
+    finally:
+        logging.disable(logged)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What the others were raised from, which say where it happened and not what."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

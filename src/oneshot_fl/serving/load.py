@@ -8,6 +8,7 @@ from torch import nn
 
 from oneshot_fl.config.described import load as built
 from oneshot_fl.config.saved import saved_model
+from oneshot_fl.config.tried import require_runs
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
@@ -25,20 +26,22 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
         allowed: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
-        OneshotError: there is no such model, its file is damaged, it is no classifier, or its architecture is not
-            allowed.
+        OneshotError: there is no such model, its file is damaged, it is no classifier, it does not answer as its file
+            says, or its architecture is not allowed.
     """
     path = place / NAME if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
-        return _served(*saved_model(place, allowed=allowed))
-    file = read_model(path)
+        return _served(*saved_model(place, allowed=allowed), path)
+    file = read_model(path, follow_links=True)
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
-    return _served(built(file, allowed=allowed), told)
+    return _served(built(file, allowed=allowed), told, path)
 
 
-def _served(model: nn.Module, told: ModelDescription) -> ServedModel:
+def _served(model: nn.Module, told: ModelDescription, path: Path) -> ServedModel:
+    """Once it is known to take the images, and to have the classes, that its file says."""
+    require_runs(model, told, (), str(path))
     return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0, tones=told.tones)
 
 

@@ -1,26 +1,34 @@
 """A global model that can be asked about images as they come."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.data.decode import USUAL, Decoding, Tones
+from oneshot_fl.data.decode import USUAL, Byte, Decoding, Tones
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import problem, shown
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
+from oneshot_fl.values import Positive, Rule
 
 if TYPE_CHECKING:
     from PIL import Image
 
 AT_ONCE = 128
 """Images in a batch."""
+CHOICES: dict[str, Any] = {
+    "abstain": Annotated[float, Rule("a number from 0 to 1", lambda value: 0 <= value <= 1)],
+    "max_value": Positive,
+    "background": Byte,
+}
+"""What a caller may say of how images are read and answered."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class ServedModel(nn.Module):
             background: the grey from 0 to 255 behind transparent pixels; None: likewise.
 
         Raises:
-            OneshotError: naming the first image that cannot be used.
+            OneshotError: naming the argument that is out of its range, or the first image that cannot be used.
         """
         found = []
         for answer in self.answers(images, abstain=abstain, max_value=max_value, background=background):
@@ -100,11 +108,18 @@ class ServedModel(nn.Module):
     def answers(
         self, images: Any, *, abstain: float = 0.0, max_value: float | None = None, background: int | None = None
     ) -> Iterator[Prediction | Picture]:
-        """The same image by image; for one that cannot be used the picture that says why."""
-        own = self.tones
-        white = own.max_value if max_value is None else max_value
-        tones = Tones(white, own.background if background is None else background)
-        decoded = pictures(images, Decoding(self.spec.size, self.spec.channels, tones))
+        """The same image by image; for one that cannot be used the picture that says why.
+
+        Raises:
+            OneshotError: at once, an argument is out of its range; later, there is no image, or something is none.
+        """
+        least = _checked("abstain", abstain)
+        said = {"max_value": max_value, "background": background}
+        given = {name: _checked(name, value) for name, value in said.items() if value is not None}
+        how = Decoding(self.spec.size, self.spec.channels, replace(self.tones, **given))
+        return self._answers(pictures(images, how), least)
+
+    def _answers(self, decoded: Iterator[Picture], abstain: float) -> Iterator[Prediction | Picture]:
         while batch := list(islice(decoded, AT_ONCE)):
             told = iter(self._predicted([one for one in batch if one.pixels is not None], abstain))
             yield from (one if one.pixels is None else next(told) for one in batch)
@@ -122,3 +137,11 @@ class ServedModel(nn.Module):
         best = max(range(len(row)), key=row.__getitem__)
         label = self.class_names[best] if row[best] >= abstain else None
         return Prediction(name, label, row[best], dict(zip(self.class_names, row, strict=True)))
+
+
+def _checked(name: str, value: Any) -> Any:
+    """What a caller said, a number of NumPy or torch as Python's."""
+    plain = value.item() if isinstance(value, np.generic | Tensor) and value.ndim == 0 else value
+    if wanted := problem(plain, CHOICES[name]):
+        raise OneshotError(f"{name}={shown(value)}: must be {wanted}")
+    return plain

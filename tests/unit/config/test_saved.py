@@ -57,11 +57,65 @@ def test_a_folder_without_one_of_the_files_is_no_finished_run(tmp_path, missing)
 
 
 @pytest.mark.parametrize(
-    ("file", "content"), [("summary.json", "{"), ("summary.json", "{}"), ("server.safetensors", "no tensors")]
+    ("file", "content"),
+    [
+        ("summary.json", "{"),
+        ("summary.json", "{}"),
+        ("summary.json", "[" * 100_000),
+        ("server.safetensors", "no tensors"),
+        ("config.yaml", "model: ["),
+        ("config.yaml", "model:\n\t- name: {"),
+        ("config.yaml", "model: !!python/object/apply:os.getcwd []"),
+        ("config.yaml", "\0"),
+    ],
 )
 def test_a_broken_file_is_no_finished_run(tmp_path, file, content):
     (_saved(tmp_path, lenet5(SMALL), "server_model=lenet5") / file).write_text(content)
     with pytest.raises(OneshotError, match="holds no finished run") as caught:
+        saved_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+CHOICES = "method: {}\npartition: {clients: 2}\ndata: {name: digits}\nserver_model: null\n"
+NO_CONFIGURATION = {
+    "nothing": "",
+    "a list": "- a\n",
+    "no method": "server_model: null\n",
+    "a server's model that is a number": "server_model: 3\n",
+    "a model that is a text": CHOICES + "model: cnn2\n",
+    "a model that is null": CHOICES + "model: null\n",
+    "a model without a name": CHOICES + "model: {norm: true}\n",
+    "a reference to nothing": CHOICES + "model: {name: cnn2, norm: '${nowhere}'}\n",
+}
+
+
+@pytest.mark.parametrize("content", NO_CONFIGURATION.values(), ids=NO_CONFIGURATION)
+def test_what_is_no_configuration_of_a_run_is_called_so(tmp_path, content):
+    (_saved(tmp_path, lenet5(SMALL)) / "config.yaml").write_text(content)
+    with pytest.raises(OneshotError, match=r"config\.yaml: is no configuration of a run \(") as caught:
+        saved_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("channels", "grey"),
+        ("size", None),
+        ("size", 10**9),
+        ("classes", 4),
+        ("mean", [float("nan")]),
+        ("mean", [0.1, 0.2]),
+        ("std", [0]),
+        ("class_names", [1, 2, 3]),
+        ("class_names", ["a", "a", "b"]),
+    ],
+)
+def test_images_that_cannot_be_are_named(tmp_path, name, value):
+    path = _saved(tmp_path, lenet5(SMALL), "server_model=lenet5") / "summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(json.dumps({"data_spec": summary["data_spec"] | {name: value}}))
+    with pytest.raises(OneshotError, match=rf"summary\.json: data_spec\.{name}=.*: must be ") as caught:
         saved_model(tmp_path)
     assert "\n" not in str(caught.value)
 

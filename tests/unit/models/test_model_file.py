@@ -103,3 +103,15 @@ def test_links_pipes_folders_and_absent_files_are_refused(sound, tmp_path):
     for name in ("link", "pipe", "absent", "."):
         with pytest.raises(OneshotError, match=r"regular|cannot be read"):
             read_model(tmp_path / name)
+
+
+def test_a_link_is_called_one_and_followed_where_that_was_asked_for(sound, tmp_path):
+    (tmp_path / "link").symlink_to(sound.name)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OneshotError, match=r"^client 3: cannot be read \(it is a link, not a regular file\)$"):
+        read_model(tmp_path / "link", source="client 3")
+    assert read_model(tmp_path / "link", follow_links=True).content == sound.read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("loop", "pipe", "absent", "."):
+        with pytest.raises(OneshotError, match=r"regular|cannot be read"):
+            read_model(tmp_path / name, follow_links=True)

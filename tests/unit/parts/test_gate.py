@@ -1,16 +1,18 @@
 """The gate turns away what training cannot have made, each kind for its own reason, and nobody who trained."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from oneshot_fl.models.bank import LayerStatistics
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
-from oneshot_fl.parts import attacks
-from oneshot_fl.parts.gate import Gate, never_trained, wrong_tensor
+from oneshot_fl.models.moments import batch_moments
+from oneshot_fl.parts import attacks, gate
+from oneshot_fl.parts.gate import Gate, Probed, never_trained, wrong_tensor
 from oneshot_fl.parts.uploads import Uploads
 from tests.parts import SMALL, FixedLogits, decoder_of, uploads_of
 
@@ -109,6 +111,42 @@ def test_the_usual_is_asked_only_of_three_clients_or_more(honest):
     noisy = attacks.Noisy(deviation=1.0, clients=1)
     two = replace(honest, classifiers=honest.classifiers[:2])
     assert not any("the usual" in one.reason for one in GATE(noisy(two)).quarantined)
+
+
+def _told(probed: Probed) -> dict[str, float]:
+    """What there is a number of."""
+    return {name: value for name, value in asdict(probed).items() if value is not None}
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_model_is_asked_about_as_many_images_at_once_as_have_so_many_pixels(norm, monkeypatch):
+    model, seen = _trained(1, norm=norm), []
+    model.register_forward_pre_hook(lambda _module, args: seen.append(len(args[0])))
+    whole = GATE.probe(model)
+    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", 10 * SMALL.size**2 + 1)
+    pieces = GATE.probe(model)
+    assert seen == [64, *[10] * 6, 4]
+    assert _told(pieces) == pytest.approx(_told(whole), rel=1e-5)
+    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", 1)  # one image has more
+    assert _told(GATE.probe(model)) == pytest.approx(_told(whole), rel=1e-5)
+
+
+def test_a_decoder_draws_so_many_images_at_once(monkeypatch):
+    drawn = []
+    broken = decoder_of(mlp(SMALL, latent=2, hidden=4), [1, 0, 4])
+    broken.model.forward = lambda z, y: drawn.append(y.tolist()) or torch.full((len(y), 1, 8, 8), torch.nan)
+    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", SMALL.size**2)
+    assert [one.name for one in GATE(uploads_of([], [], [broken])).quarantined] == ["decoder"]
+    assert drawn == [[0]]
+
+
+def test_statistics_of_pieces_are_those_of_the_whole_batch():
+    x, layer = torch.randn(7, 3, 4, 4), nn.BatchNorm2d(3).eval()
+    running = layer.running_mean, layer.running_var
+    pieces = [LayerStatistics(*batch_moments(piece), *running) for piece in x.split(3)]
+    found = gate._over_all(pieces, [3 / 7, 3 / 7, 1 / 7])
+    for own, whole in zip(found, (*batch_moments(x), *running), strict=True):
+        assert torch.allclose(own, whole, atol=1e-6)
 
 
 def test_tensors_are_looked_at_one_by_one():

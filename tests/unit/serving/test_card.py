@@ -1,3 +1,5 @@
+import pytest
+
 from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.model import ServedModel
 from tests.parts import SMALL, FixedLogits
@@ -40,6 +42,21 @@ def test_a_card_tells_every_class_with_its_figures_and_says_where_there_are_none
     ):
         assert line in card.splitlines()
     assert "Files: `model.onnx`. Input `pixels`: float32 `[b, 1, 8, 8]` in [0, 1]" in card
+
+
+@pytest.mark.parametrize(("temperature", "says"), [(2.0, "both calibrated"), (1.0, "not calibrated")])
+def test_only_what_was_calibrated_is_called_so(temperature, says):
+    served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=temperature)
+    assert [line for line in model_card(served, None, []).splitlines() if "calibrated" in line] == [
+        f"normalised. Outputs `logits` and `probabilities`: `[b, 3]`, {says}."
+    ]
+
+
+def test_limits_refer_to_figures_only_where_there_are_some():
+    assert "Figures above hold" in model_card(SERVED, SUMMARY, [])
+    card = model_card(SERVED, None, [])
+    assert "Figures above" not in card
+    assert "It has no figures here:" in card
 
 
 def test_of_a_model_without_a_run_only_the_classes_are_told():

@@ -1,5 +1,7 @@
 """What is exported answers as the model does, for any batch, with normalisation and temperature inside."""
 
+import logging
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.serving import export as module
+from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.export import export
 from oneshot_fl.serving.load import load
 
@@ -53,6 +56,76 @@ def test_what_answers_otherwise_is_refused(saved, monkeypatch):
     monkeypatch.setattr(module, "TOLERANCE", -1.0)
     with pytest.raises(OneshotError, match=r"torch\.export answers otherwise than the model"):
         export(saved, None, ["torch"])
+    assert list((saved / "export").iterdir()) == []
+
+
+def test_where_one_format_is_refused_an_earlier_export_stays_as_it_is(saved, monkeypatch):
+    before = {path: path.read_bytes() for path in export(saved, None, ["torch"])}
+    monkeypatch.setitem(module.EXPORTERS, "onnx", lambda *_: b"sound")
+    monkeypatch.setattr(module, "TOLERANCE", -1.0)
+    with pytest.raises(OneshotError, match="answers otherwise"):
+        export(saved, None, ["onnx", "torch"])
+    assert {path: path.read_bytes() for path in (saved / "export").iterdir()} == before
+
+
+def test_a_model_is_exported_again_into_the_same_folder(saved):
+    first = export(saved, None, ["torch"])
+    assert export(saved, None, ["torch"]) == first
+    assert sorted((saved / "export").iterdir()) == sorted(first)
+
+
+def test_a_readme_that_is_no_card_is_not_overwritten(saved, monkeypatch):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: pytest.fail("it is looked for before anything is done"))
+    readme, card = saved / "README.md", model_card(load(saved), None, []).encode()
+    for content in (b"# My project\n", b"", b"\xff\xfe", b"# Mine\n\nIts card:\n\n" + card):
+        readme.write_bytes(content)
+        with pytest.raises(OneshotError, match=r"README\.md: is no model card of ours .*--out"):
+            export(saved, saved, ["torch"])
+        assert readme.read_bytes() == content
+    readme.unlink()
+    readme.mkdir()
+    with pytest.raises(OneshotError, match=r"README\.md: cannot be read .*--out"):
+        export(saved, saved, ["torch"])
+
+
+@pytest.mark.parametrize("summary", ["[]", "{}", "null", '{"server": null}', "{", '{"server": {"accuracy_last": 1}}'])
+def test_a_summary_without_figures_of_classes_is_left_out_of_the_card(saved, monkeypatch, summary):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: b"sound")
+    (saved / "summary.json").write_text(summary)
+    assert "0. a\n1. b\n2. c" in export(saved, None, ["torch"])[-1].read_text()
+
+
+class Branching(torch.nn.Linear):
+    """A model that does something else where its logits are large."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(x.flatten(1))
+        return logits / 2 if logits.max() > 1 else logits
+
+
+@pytest.mark.parametrize(("name", "option"), [("torch", "--torch-export"), ("onnx", "--onnx")])
+def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, option):
+    if name == "onnx":
+        pytest.importorskip("onnxruntime")
+    target = f"{__name__}.Branching"
+    description = ModelDescription("classifier", ({"_target_": target},), SPEC, ("a", "b", "c"))
+    write_model(tmp_path / "a.safetensors", Branching().state_dict(), description)
+    with pytest.raises(OneshotError, match=rf"^export {option}: this model cannot be exported, .*depends on") as error:
+        export(tmp_path / "a.safetensors", None, [name], allowed=[target])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+    assert list((tmp_path / "export").iterdir()) == []
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_exporting_leaves_the_callers_logging_as_it_is(saved):
+    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript")}
+    export(saved, None, ["torch"])
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+    assert logging.root.manager.disable == 0
 
 
 def test_a_format_has_to_be_named(saved):

@@ -1,7 +1,11 @@
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2, lenet5
@@ -29,6 +33,16 @@ def test_what_a_file_says_of_itself_is_enough(tmp_path):
         assert (model.spec, model.class_names, model.temperature, model.training) == (SMALL, NAMES, 1.5, False)
 
 
+def test_a_model_may_be_named_by_a_link(tmp_path):
+    own = cnn2(SMALL, norm=True).eval()
+    path = _write(tmp_path / "elsewhere" / "model.safetensors", own, {"name": "cnn2"})
+    (tmp_path / "server.safetensors").symlink_to(path)
+    (tmp_path / "best").symlink_to(tmp_path)
+    x = torch.rand(4, 1, 8, 8)
+    for place in (tmp_path / "server.safetensors", tmp_path, tmp_path / "best"):
+        assert torch.equal(load(place)(x), own(x))
+
+
 def test_images_are_read_as_the_file_says(tmp_path):
     path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"}, tones=Tones(4095.0, 0))
     assert load(path).tones == Tones(4095.0, 0)
@@ -42,13 +56,43 @@ def test_models_that_vote_are_one(tmp_path):
     assert model.temperature == 1.0
 
 
+class Flat(torch.nn.Linear):
+    """Grey images of 8x8 pixels -> three logits."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.flatten(1))
+
+
+FLAT = f"{__name__}.Flat"
+
+
 def test_code_that_is_not_ours_has_to_be_allowed(tmp_path):
-    own = torch.nn.Linear(2, 3)
-    told = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 3}
-    path = _write(tmp_path / "a.safetensors", own, told)
-    with pytest.raises(OneshotError, match=r"torch\.nn\.Linear"):
+    own = Flat()
+    path = _write(tmp_path / "a.safetensors", own, {"_target_": FLAT})
+    with pytest.raises(OneshotError, match=re.escape(FLAT)):
         load(path)
-    assert torch.equal(load(path, allowed=["torch.nn.Linear"]).model.weight, own.weight)
+    assert torch.equal(load(path, allowed=[FLAT]).model.weight, own.weight)
+
+
+@pytest.mark.parametrize(
+    ("spec", "names", "says"),
+    [
+        (replace(SMALL, classes=2), ("a", "b"), "its model answers two images with (2, 3), not (2, 2)"),
+        (replace(SMALL, classes=4), ("a", "b", "c", "d"), "its model answers two images with (2, 3), not (2, 4)"),
+        (DataSpec(3, 8, 3, (0.5,) * 3, (0.5,) * 3), NAMES, "its model does not run on 3x8x8 images (RuntimeError: "),
+    ],
+    ids=["a class too few", "a class too many", "other channels"],
+)
+def test_a_model_that_does_not_answer_as_its_file_says_is_one_line(tmp_path, spec, names, says):
+    path = tmp_path / "a.safetensors"
+    write_model(path, Flat().state_dict(), ModelDescription("classifier", ({"_target_": FLAT},), spec, names))
+    with pytest.raises(OneshotError) as error:
+        load(path, allowed=[FLAT])
+    assert str(error.value).startswith(f"{path}: {says}")
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_says_nothing_is_one_line(tmp_path):

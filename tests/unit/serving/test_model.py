@@ -70,6 +70,28 @@ def test_below_the_threshold_no_class_is_named():
     assert (silent.label, silent.probability) == (None, probability)
 
 
+WRONG = {
+    "abstain": (60, -0.1, math.nan, None, "0.5", True),
+    "max_value": (math.nan, math.inf, 0, -1, "white", torch.tensor(math.nan)),
+    "background": (300, -1, 1.5, "grey", np.int64(256)),
+}
+RANGES = {"abstain": "a number from 0 to 1", "max_value": "a number above 0", "background": "a whole number from 0 "}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_an_argument_out_of_its_range_is_refused_before_any_image_is_read(name, value):
+    for ask in (_served().predict, _served().answers):
+        with pytest.raises(OneshotError, match=f"^{name}=.*: must be {RANGES[name]}"):
+            ask("/nowhere.png", **{name: value})
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    deep = Image.fromarray(np.full((2, 2), 1000, np.uint16))
+    for white in (np.uint16(1000), np.float32(1000), torch.tensor(1000)):
+        (found,) = _served().predict(deep, max_value=white, background=np.uint8(0), abstain=np.float32(0.5))
+        assert found.label == "bright"
+
+
 def test_more_images_than_a_batch_keep_their_order_among_those_that_cannot_be_used(tmp_path):
     bad = tmp_path / "0.png"
     bad.write_text("")

@@ -140,3 +140,9 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         "",
         f"{tmp_path}/below cannot be read (Permission denied): change its permissions",
     )
+
+
+@pytest.mark.parametrize("empty", [torch.zeros(1, 1, 0, 0), torch.zeros(3, 0, 4), Image.new("L", (0, 3))])
+def test_an_image_without_pixels_is_none(empty):
+    (found,) = pictures(empty, Decoding(8, 1))
+    assert (found.pixels, found.problem) == (None, "image 0 has no pixels")

@@ -1,0 +1,48 @@
+"""A model that was built from its file, tried on images of nothing: does it do what the file says?"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError, named_line
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.described import ModelDescription
+
+
+@torch.no_grad()
+def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+    """Whether a model takes two of its images, or makes them, and answers in the shape that it should.
+
+    Args:
+        model: in evaluation mode.
+        told: what its file says.
+        known: the architectures that the file names; only a decoder's is looked at.
+        name: what errors call the file.
+
+    Raises:
+        OneshotError: it does not.
+    """
+    spec = told.spec
+    image = (2, spec.channels, spec.size, spec.size)
+    wanted = (2, spec.classes) if told.kind == "classifier" else image
+    try:
+        answer = model(torch.zeros(image)) if told.kind == "classifier" else _drawn(model, known[0], spec)
+    except Exception as error:  # whatever a model raises over two of its images is its answer
+        raise OneshotError(
+            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({named_line(error)})"
+        ) from error
+    if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
+        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise OneshotError(f"{name}: its model answers two images with {shape}, not {wanted}")
+
+
+def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec) -> Tensor:
+    return model(torch.zeros(2, latent_of(architecture, spec)), torch.zeros(2, dtype=torch.long))
+
+
+def latent_of(architecture: Architecture, spec: DataSpec) -> int:
+    """How many numbers a decoder of a VAE draws an image from."""
+    with torch.device("meta"):
+        return architecture.build(spec).latent  # type: ignore[return-value]  # a `CVAE`
