@@ -7,7 +7,7 @@ training has left, and weights that were changed afterwards no longer fit them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -76,7 +76,7 @@ class Gate:
         """The uploads that are left; the others are in `quarantined`."""
         reasons = self._of_tensors(uploads)
         sound = [upload for upload in uploads.classifiers if upload.name not in reasons]
-        probed = {upload.name: self.probe(upload.model) for upload in sound}
+        probed = {upload.name: self.probe(upload.model, upload.unknown) for upload in sound}
         reasons |= self._of_answers(probed)
         reasons |= self._of_images([upload for upload in uploads.decoders if upload.name not in reasons])
         return uploads.without(reasons)
@@ -96,16 +96,17 @@ class Gate:
         return reasons
 
     @torch.no_grad()
-    def probe(self, model: nn.Module) -> Probed:
-        """What a classifier answers to images of no data set."""
+    def probe(self, model: nn.Module, unknown: Collection[int] = ()) -> Probed:
+        """What a classifier answers to images of no data set; of classes without an output it says nothing."""
         parameter = next(model.parameters(), torch.empty(0))
         P, statistics = _asked(model, self._probes().to(parameter.device))
         said = P.argmax(dim=1).bincount(minlength=P.shape[1])
+        known = [each for each in range(P.shape[1]) if each not in unknown]
         strange = [_distance(layer) for layer in statistics]
         return Probed(
             largest=float(P.abs().max()),
             spread=float(P.std(dim=0).max()),
-            doubt=float(entropy(P).mean()) / math.log(max(2, P.shape[1])),
+            doubt=float(entropy(P[:, known]).mean()) / math.log(max(2, len(known))),
             strangeness=max(strange) if strange else None,
             favourite=int(said.argmax()),
             share=float(said.max()) / len(P),

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.bank import LayerStatistics
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
@@ -85,6 +86,19 @@ def test_an_untrained_model_without_running_statistics_knows_nothing():
         untrained[-1].bias.zero_()
     after = GATE(uploads_of([untrained.eval(), _trained(1, norm=False)], [1, 1]))
     assert [(one.name, one.reason[:13]) for one in after.quarantined] == [("client 0", "knows nothing")]
+
+
+def test_who_knows_nothing_of_its_own_classes_does_so_beside_classes_that_it_lacks():
+    torch.manual_seed(0)
+    own, wider = replace(SMALL, classes=2), replace(SMALL, classes=12)
+    untrained = cnn2(own, norm=False)
+    with torch.no_grad():
+        untrained[-1].weight.mul_(0.2)
+        untrained[-1].bias.zero_()
+    aligned = AlignedClassifier(untrained, own, wider, [0, 1, *[None] * 10]).eval()
+    (upload,) = uploads_of([aligned], [1]).classifiers
+    after = replace(GATE, spec=wider)(Uploads((replace(upload, unknown=tuple(range(2, 12))),)))
+    assert [one.reason[:13] for one in after.quarantined] == ["knows nothing"]
 
 
 def test_what_was_turned_away_before_is_still_told(honest):
