@@ -4,6 +4,7 @@ What takes long to import is imported by the command that needs it, so that `--h
 """
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -54,7 +55,20 @@ def main() -> None:
         else:
             from oneshot_fl.__main__ import main as hydra_main
 
+            _find_own_code()
             hydra_main()
+
+
+def _find_own_code(*, apart_from: Path | None = None) -> None:
+    """Search the current folder for modules too, where `python -m` does it by itself and a console script does not.
+
+    Last, so that no file there takes the place of a package; and not in `apart_from`, which others have filled.
+    """
+    if sys.flags.safe_path or "" in sys.path:
+        return
+    here = Path.cwd()
+    if apart_from is None or not here.is_relative_to(os.path.realpath(apart_from)):
+        sys.path.append(str(here))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -125,6 +139,7 @@ def status(
 
         go_to(manifest)
         sys.argv[1:] = words
+        _find_own_code()
         hydra_main()
 
 
@@ -155,6 +170,7 @@ def pack(
     from oneshot_fl.aggregation.pack import pack as write
     from oneshot_fl.models.described import class_name
 
+    _find_own_code()
     tones = {"max_value": max_value, "background": background}
     images = {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)}
     told = {
@@ -203,6 +219,8 @@ def aggregate(
     keep_freed_memory()
     from oneshot_fl.aggregation.run import aggregate as run
 
+    if allow:
+        _find_own_code(apart_from=uploads)
     rest = [each for each in overrides or () if not each.startswith("test=")]
     tested = next((Path(each.removeprefix("test=")) for each in overrides or () if each.startswith("test=")), test)
     run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
@@ -224,6 +242,8 @@ def predict(
     from oneshot_fl.serving.load import load
     from oneshot_fl.serving.table import write_predictions
 
+    if allow:
+        _find_own_code(apart_from=model)
     served = load(model, allowed=allow or ())
     answers = served.answers(images, abstain=abstain, max_value=max_value, background=background)
     if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=say):
@@ -241,6 +261,8 @@ def export(
     """Write the model for other programs, checked against it, with a model card."""
     from oneshot_fl.serving.export import export as write
 
+    if allow:
+        _find_own_code(apart_from=model)
     formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
     for path in write(model, out, formats, allowed=allow or ()):
         print(path)
