@@ -55,6 +55,19 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path):
     assert read_model(out).description.samples == 6
 
 
+def test_a_model_that_is_refused_leaves_the_file_that_was_there(tmp_path):
+    model = cnn2(SMALL, norm=True)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    out = tmp_path / "up" / "north.safetensors"
+    sha256 = pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    torch.nn.init.constant_(model[-1].weight, float("nan"))
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"north\.safetensors: .*not finite"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    assert read_model(out).sha256 == sha256
+    assert list(out.parent.iterdir()) == [out]
+
+
 def test_nothing_is_made_where_a_file_lies_in_the_way(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     (tmp_path / "up").write_text("")
