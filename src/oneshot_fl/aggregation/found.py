@@ -113,6 +113,9 @@ def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for path in (Path(parent, name) for name in names if _counts(name)):
             yield str(path.relative_to(folder)), partial(_of_folder, path, largest)
+        for path in (Path(parent, name) for name in below):
+            if path.is_symlink():
+                yield str(path.relative_to(folder)), _linked
     for error in unreadable:
         yield os.path.relpath(error.filename, folder), partial(_unreadable, error)
 
@@ -120,6 +123,11 @@ def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
 def _unreadable(error: OSError, name: str) -> ModelFile:
     """A folder that may hold uploads."""
     raise OneshotError(f"{name}: cannot be read ({reason(error)})") from error
+
+
+def _linked(name: str) -> ModelFile:
+    """A folder elsewhere, whose files nobody has put among the uploads."""
+    raise OneshotError(f"{name}: is a link to a folder, and no link is followed; put the folder itself there")
 
 
 def _of_folder(path: Path, largest: int, name: str) -> ModelFile:

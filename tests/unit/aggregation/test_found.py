@@ -76,8 +76,14 @@ def test_a_link_out_of_the_folder_is_not_followed(write, folder, tmp_path):
     write("one").rename(tmp_path / "outside.safetensors")
     (folder / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
     (folder / "linked").symlink_to(tmp_path)
+    (folder / "below").mkdir()
+    (folder / "below" / "linked").symlink_to(tmp_path)
+    (folder / ".linked").symlink_to(tmp_path)
     assert "cannot be read" in _reasons(folder)["link.safetensors"]
-    assert len(found_in(folder)) == 1  # the linked folder is not entered
+    told = "is a link to a folder, and no link is followed; put the folder itself there"
+    linked = {name: f"{name}: {told}" for name in ("linked", "below/linked")}
+    assert _reasons(folder) == {**_reasons(folder), **linked}
+    assert len(found_in(folder)) == 3  # no linked folder is entered
 
 
 @pytest.mark.parametrize(
