@@ -1,5 +1,6 @@
 """What lies in a folder or a zip of uploads; nothing is unpacked to the disk, and no link is followed."""
 
+import io
 import lzma
 import os
 import stat
@@ -8,11 +9,11 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError
@@ -22,6 +23,8 @@ SUFFIX = ".safetensors"
 BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 """Endings of files that may lie beside uploads and are not looked at."""
 MOST_FILES = 10_000
+MOST_MEMBERS, AT_ONCE = 100_000, 32 * 10**6
+"""Of a zip: everything that is in it, uploads or not; and bytes that are read of it at once."""
 LARGEST_ZIP = 8 * 10**9
 """Bytes of a zip, and of everything that is read out of one."""
 LONGEST_NAME = 160
@@ -139,29 +142,45 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
     if path.stat().st_size > LARGEST_ZIP:
         raise OneshotError(f"{path}: is larger than {LARGEST_ZIP:,} bytes")
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
+        archive = zipfile.ZipFile(_ZipOnDisk(path))  # opened once for all members: its list may be long
     except OF_A_ZIP as error:
         raise OneshotError(f"{path}: is no zip of uploads ({_why(error)})") from error
+    members = archive.infolist()
+    if len(members) > MOST_MEMBERS:
+        raise OneshotError(f"{path}: holds {len(members):,} files and folders, more than {MOST_MEMBERS:,}")
     left = [LARGEST_ZIP]
     for member in members:
         if not member.filename.endswith("/") and _counts(PurePosixPath(member.filename).name):
-            yield member.filename, partial(_of_zip, path, member, largest, left)
+            yield member.filename, partial(_of_zip, archive, member, largest, left)
 
 
-def _of_zip(path: Path, member: zipfile.ZipInfo, largest: int, left: list[int], name: str) -> ModelFile:
+class _ZipOnDisk(io.FileIO):
+    """A zip's bytes, a few at a time: `zipfile` would take its list of members into memory whatever the length.
+
+    It is open for as long as anybody may read out of it.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes | Any:
+        """At most `AT_ONCE` bytes, of which a list that is longer is cut off, and so refused by `zipfile`."""
+        return super().read(AT_ONCE if size is None or size < 0 else min(size, AT_ONCE))
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _of_zip(archive: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int, left: list[int], name: str) -> ModelFile:
     """One member, read into memory; `left` is what may still be read out of the whole zip."""
     _check_place(member, name)
     _check_suffix(member.filename, name)
     limit = min(largest, left[0])
     if member.file_size > limit:
         raise OneshotError(f"{name}: would be larger than {limit:,} bytes")
+    left[0] -= member.file_size  # also where it turns out to be damaged, which may be at its end
     try:
-        with closing(zipfile.ZipFile(path)) as archive, archive.open(member) as file:
+        with archive.open(member) as file:
             content = file.read(limit + 1)
     except OF_A_ZIP as error:
         raise OneshotError(f"{name}: cannot be read out of the zip ({_why(error)})") from error
-    left[0] -= len(content)
     if len(content) > limit:
         raise OneshotError(f"{name}: is larger than {limit:,} bytes")
     return parse_model(content, name)
