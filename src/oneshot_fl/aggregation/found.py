@@ -150,7 +150,7 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
         raise OneshotError(f"{path}: holds {len(members):,} files and folders, more than {MOST_MEMBERS:,}")
     left = [LARGEST_ZIP]
     for member in members:
-        if not member.filename.endswith("/") and _counts(PurePosixPath(member.filename).name):
+        if not member.filename.endswith("/") and _counts_in_zip(PurePosixPath(member.filename)):
             yield member.filename, partial(_of_zip, archive, member, largest, left)
 
 
@@ -204,6 +204,11 @@ def _check_suffix(path: str, name: str) -> None:
 def _counts(name: str) -> bool:
     """Whether a file is, or should be, an upload."""
     return not name.startswith(".") and PurePosixPath(name).suffix.lower() not in BESIDE
+
+
+def _counts_in_zip(path: PurePosixPath) -> bool:
+    """Likewise; what lies in a hidden folder does not. A path that leads upwards is hidden by nothing, and refused."""
+    return _counts(path.name) and not any(each.startswith(".") and each != ".." for each in path.parent.parts)
 
 
 def _printable(path: str) -> str:

@@ -40,7 +40,13 @@ def test_a_folder_and_its_zip_hold_the_same_uploads(write, folder, tmp_path):
     (folder / "below" / "two.safetensors").write_bytes(content)
     (folder / "notes.txt").write_text("read me")
     (folder / ".hidden.safetensors").write_bytes(b"")
-    _zip(tmp_path / "all.zip", {"one.safetensors": content, "below/two.safetensors": content, "notes.txt": b"read me"})
+    for hidden in (".ipynb_checkpoints", "below/.git/refs"):
+        (folder / hidden).mkdir(parents=True)
+        (folder / hidden / "one-checkpoint.safetensors").write_bytes(b"")
+        (folder / hidden / "model.pt").write_bytes(b"")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    _zip(tmp_path / "all.zip", {str(path.relative_to(folder)): path.read_bytes() for path in files})
+    assert len(files) == 8
     assert _reasons(folder) == _reasons(tmp_path / "all.zip") == {"one.safetensors": "", "below/two.safetensors": ""}
 
 
