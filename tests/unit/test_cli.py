@@ -144,6 +144,8 @@ def test_the_store_is_cleaned(call, folder):
         (("store", "lss"), "lss"),
         (("predict", "/nowhere", "x.png"), "/nowhere"),
         (("predict", "/nowhere", "x.png", "--abstain", "2"), "--abstain"),
+        (("predict", "/nowhere", "x.png", "--max-value", "nan"), "--max-value=nan: must be a number above 0"),
+        (("predict", "/nowhere", "x.png", "--max-value", "0"), "--max-value=0: must be a number above 0"),
         (("export", "/nowhere"), "--onnx or --torch-export"),
     ],
 )

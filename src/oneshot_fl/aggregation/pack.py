@@ -109,7 +109,11 @@ def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, A
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:
     """Checked as if somebody else had written it."""
-    return described_by(as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()}), "pack")
+    try:
+        metadata = as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()})
+    except ValueError as error:
+        raise OneshotError("pack: what is told of the model holds a number that is not finite") from error
+    return described_by(metadata, "pack")
 
 
 def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:
