@@ -75,7 +75,7 @@ def aggregate(
         allow: architectures that are imported although they are not ours: `["torchvision.models.resnet18"]`.
 
     Raises:
-        NothingLeftError: no upload can be used.
+        NothingLeftError: no upload can be used, and it is not `strict`.
         OneshotError: something is wrong with the uploads, the overrides or the test set, in one line that says what.
     """
     from oneshot_fl.aggregation.run import aggregate as make
