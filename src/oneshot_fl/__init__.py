@@ -72,10 +72,11 @@ def aggregate(
         folder: for the model and the report.
         test: a folder with a folder of images for each class, where there is one.
         strict: stop at the first upload that is turned away.
-        allow: architectures that are imported although they are not ours: `["torchvision.models.resnet18"]`.
+        allow: architectures that are imported although they are not ours: `["torchvision.models.resnet18"]`; a text is
+            one name.
 
     Raises:
-        NothingLeftError: no upload can be used.
+        NothingLeftError: no upload can be used, and it is not `strict`.
         OneshotError: something is wrong with the uploads, the overrides or the test set, in one line that says what.
     """
     from oneshot_fl.aggregation.run import aggregate as make

@@ -4,11 +4,12 @@ What takes long to import is imported by the command that needs it, so that `--h
 """
 
 import json
+import os
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,8 +37,19 @@ AllowOption = Annotated[
     typer.Option("--allow", metavar="NAME", help="a function or class, not ours, that may build the model"),
 ]
 
+
+def _white(value: float | None) -> float | None:
+    from oneshot_fl.fits import problem
+    from oneshot_fl.values import Positive
+
+    if value is not None and (wanted := problem(value, Positive)):
+        raise OneshotError(f"--max-value={value:g}: must be {wanted}")
+    return value
+
+
 WhiteOption = Annotated[
-    float | None, typer.Option("--max-value", metavar="WHITE", help="what is white in images of more than 8 bits")
+    float | None,
+    typer.Option("--max-value", metavar="WHITE", callback=_white, help="what is white in images of more than 8 bits"),
 ]
 BackgroundOption = Annotated[
     int | None, typer.Option("--background", min=0, max=255, metavar="GREY", help="what is behind transparent pixels")
@@ -55,7 +67,20 @@ def main() -> None:
         else:
             from oneshot_fl.__main__ import main as hydra_main
 
+            _find_own_code()
             hydra_main()
+
+
+def _find_own_code(*, apart_from: Path | None = None) -> None:
+    """Search the current folder for modules too, where `python -m` does it by itself and a console script does not.
+
+    Last, so that no file there takes the place of a package; and not in `apart_from`, which others have filled.
+    """
+    if sys.flags.safe_path or "" in sys.path:
+        return
+    here = Path.cwd()
+    if apart_from is None or not here.is_relative_to(os.path.realpath(apart_from)):
+        sys.path.append(str(here))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -126,6 +151,7 @@ def status(
 
         go_to(manifest)
         sys.argv[1:] = words
+        _find_own_code()
         hydra_main()
 
 
@@ -148,46 +174,29 @@ def pack(
     max_value: WhiteOption = None,
     background: BackgroundOption = None,
     kind: Annotated[str, typer.Option(help="classifier, or decoder (of a VAE of ours)")] = "classifier",
-    argument: Annotated[
+    arg: Annotated[
         list[str] | None, typer.Option("--arg", metavar="KEY=JSON", help="an argument of the class: width=8")
     ] = None,
 ) -> None:
     """Make an upload of a client's model, on the client's own machine."""
     from oneshot_fl.aggregation.pack import pack as write
+    from oneshot_fl.aggregation.typed import argument, numbers
     from oneshot_fl.models.described import class_name
 
+    _find_own_code()
     tones = {"max_value": max_value, "background": background}
-    images = {"channels": channels, "size": size, "mean": _numbers("--mean", mean), "std": _numbers("--std", std)}
+    images = {"channels": channels, "size": size, "mean": numbers("--mean", mean), "std": numbers("--std", std)}
     told = {
         "kind": kind,
         "data": images | {name: value for name, value in tones.items() if value is not None},
         "class_names": [class_name(each) for each in classes.split(",")],
         "samples": samples,
-        "label_counts": None if counts is None else _numbers("--counts", counts),
+        "label_counts": None if counts is None else numbers("--counts", counts),
     }
-    arguments = dict(_argument(each) for each in argument or ())
+    arguments = dict(argument(each) for each in arg or ())
     sha256 = write(model, told, target=target, arguments=arguments, out=out)
     allow = f"; the server needs --allow {target}" if "." in target and not target.startswith("oneshot_fl.") else ""
     print(f"{out}: SHA-256 {sha256}{allow}")
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    """Numbers between commas; whole ones as such."""
-    try:
-        return [json.loads(each) for each in text.split(",")]
-    except ValueError as error:
-        raise OneshotError(f"{option}={text}: must be numbers with commas between them") from error
-
-
-def _argument(text: str) -> tuple[str, Any]:
-    """`key=value`, the value in JSON or, where it is none, as text."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.isidentifier():
-        raise OneshotError(f"--arg {text}: must be KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
 
 
 @app.command()
@@ -204,6 +213,8 @@ def aggregate(
     keep_freed_memory()
     from oneshot_fl.aggregation.run import aggregate as run
 
+    if allow:
+        _find_own_code(apart_from=uploads)
     rest = [each for each in overrides or () if not each.startswith("test=")]
     tested = next((Path(each.removeprefix("test=")) for each in overrides or () if each.startswith("test=")), test)
     run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
@@ -225,6 +236,8 @@ def predict(
     from oneshot_fl.serving.load import load
     from oneshot_fl.serving.table import write_predictions
 
+    if allow:
+        _find_own_code(apart_from=model)
     served = load(model, allowed=allow or ())
     answers = served.answers(images, abstain=abstain, max_value=max_value, background=background)
     if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=say):
@@ -242,6 +255,8 @@ def export(
     """Write the model for other programs, checked against it, with a model card."""
     from oneshot_fl.serving.export import export as write
 
+    if allow:
+        _find_own_code(apart_from=model)
     formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
     for path in write(model, out, formats, allowed=allow or ()):
         print(path)

@@ -48,16 +48,26 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
-    temporary = path.with_name(f"{path.name}.{uuid4().hex[:8]}.new")  # another process may write the same file
+    with replacing(path) as new, writing(str(path)):
+        write_file(new, content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write a file in, which takes the place of `path` where the block ends without an error.
+
+    Raises:
+        OneshotError: it cannot.
+    """
+    # Another process may write the same file; and whoever is killed leaves nothing that could be taken for one.
+    new = path.with_name(f".{uuid4().hex[:12]}.new")
     try:
+        yield new
         with writing(str(path)):
-            write_file(temporary, content)
-            os.replace(temporary, path)
+            os.replace(new, path)
             sync(path.parent)
-    except OneshotError:
-        if temporary.is_file():
-            temporary.unlink()
-        raise
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def write_file(path: Path, content: bytes) -> None:

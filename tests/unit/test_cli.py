@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_names_that_are_not_utf_8_are_escaped_and_nothing_is_lost(call, model, t
 def test_no_image_is_read_by_a_white_that_is_none(call, model, tmp_path, white):
     code, out, err = call("predict", str(model), str(tmp_path), "--csv", "--max-value", white)
     assert (code, out) == (2, "")
-    assert err == f"oneshot_fl: max_value={float(white)}: must be a number above 0\n"
+    assert err == f"oneshot_fl: --max-value={white}: must be a number above 0\n"
 
 
 def test_the_store_is_listed(call, folder):
@@ -170,6 +171,8 @@ def test_the_store_is_cleaned(call, folder):
         (("store", "lss"), "lss"),
         (("predict", "/nowhere", "x.png"), "/nowhere"),
         (("predict", "/nowhere", "x.png", "--abstain", "2"), "--abstain"),
+        (("predict", "/nowhere", "x.png", "--max-value", "nan"), "--max-value=nan: must be a number above 0"),
+        (("predict", "/nowhere", "x.png", "--max-value", "0"), "--max-value=0: must be a number above 0"),
         (("export", "/nowhere"), "--onnx or --torch-export"),
     ],
 )
@@ -201,3 +204,71 @@ def test_the_console_script_leads_here():
     if scripts.get("oneshot-fl") == "oneshot_fl.__main__:main":
         pytest.skip("the package was installed before it did; install it again")
     assert scripts["oneshot-fl"] == "oneshot_fl.cli:main"
+
+
+OWN_MODEL = """
+from torch import nn
+
+
+def small(num_classes=3):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
+"""
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    """A current folder with a model of the user's own, its weights, and a file that is named like a package."""
+    import torch
+
+    here = tmp_path / "own"
+    here.mkdir()
+    (here / "my_model.py").write_text(OWN_MODEL)
+    (here / "safetensors.py").write_text("raise SystemExit('a file of the current folder was taken for a package')")
+    torch.save({"1.weight": torch.zeros(3, 64), "1.bias": torch.zeros(3)}, here / "model.pt")
+    return here
+
+
+def test_code_of_ones_own_is_found_in_the_current_folder_behind_all_packages(own_folder, tmp_path):
+    """By a console script, for which Python searches the script's folder and not the current one."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "oneshot-fl").write_text("from oneshot_fl.cli import main\nmain()\n")
+    images = ("--channels", "1", "--size", "8", "--mean", "0.5", "--std", "0.5", "--classes", "a,b,c")
+    words = ("pack", "model.pt", "--model", "my_model.small", *images, "--out", "up/a.safetensors")
+    script = [sys.executable, tmp_path / "bin" / "oneshot-fl", *words]
+    done = subprocess.run(script, cwd=own_folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the server needs --allow my_model.small" in done.stdout
+    assert (own_folder / "up" / "a.safetensors").exists()
+
+
+@pytest.fixture
+def searched(call, monkeypatch, tmp_path):
+    """Whether a command that is called in `tmp_path/where` searches that folder for modules."""
+
+    def searched(where: str, *words: str) -> bool:
+        (tmp_path / where).mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(tmp_path / where)
+        monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+        call(*words)
+        return str(tmp_path / where) in sys.path
+
+    return searched
+
+
+@pytest.mark.parametrize("words", [("aggregate", "uploads", "--out", "out"), ("predict", "uploads", "a.png")])
+def test_where_others_files_are_read_only_a_user_who_allows_code_has_his_folder_searched(words, searched):
+    assert not searched("own", *words)
+    assert searched("own", *words, "--allow", "my_model.small")
+
+
+def test_a_folder_of_uploads_is_never_searched(searched):
+    for where in ("uploads", "uploads/below"):
+        up = os.path.relpath("uploads", where)
+        assert not searched(where, "aggregate", up, "--out", os.path.relpath("out", where), "--allow", "my_model.small")
+    assert not searched("uploads", "predict", ".", "a.png", "--allow", "my_model.small")
+
+
+def test_runs_find_what_a_configuration_names(searched, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.__main__.main", lambda: None)
+    assert searched("own", "--config-dir", "my_conf", "model=small")
+    assert sys.path[-1] == str(Path.cwd())

@@ -1,12 +1,13 @@
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Barrier
 
 import pytest
 
 from oneshot_fl.artifacts import write_work
-from oneshot_fl.disk import remove, write_atomically
+from oneshot_fl.disk import remove, replacing, write_atomically
 from oneshot_fl.errors import OneshotError
 
 
@@ -37,6 +38,15 @@ def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path, monkeypatch):
     write_atomically(path, "new")
     assert seen == ["old", "new"]  # the file is on the disk before it gets its name, and then the folder
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_what_fails_while_it_is_written_changes_nothing(tmp_path):
+    path = tmp_path / "kept"
+    path.write_text("old")
+    with suppress(KeyError), replacing(path) as new:
+        new.write_text("half")
+        raise KeyError
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"kept": "old"}
 
 
 def test_processes_that_write_one_file_at_once_do_not_disturb_each_other(tmp_path):

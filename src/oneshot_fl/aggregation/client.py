@@ -51,6 +51,8 @@ def train_client(
             training diverged.
     """
     check_name(out)
+    if isinstance(class_names, str):
+        raise OneshotError(f"classes={class_names!r}: must be a list of names: {class_names.split(',')}")
     experiment = _experiment(overrides)
     if not 0 <= number < len(experiment.clients):
         raise OneshotError(

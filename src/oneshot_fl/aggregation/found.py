@@ -1,5 +1,6 @@
 """What lies in a folder or a zip of uploads; nothing is unpacked to the disk, and no link is followed."""
 
+import io
 import lzma
 import os
 import stat
@@ -8,11 +9,11 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError
@@ -22,6 +23,8 @@ SUFFIX = ".safetensors"
 BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 """Endings of files that may lie beside uploads and are not looked at."""
 MOST_FILES = 10_000
+MOST_MEMBERS, AT_ONCE = 100_000, 32 * 10**6
+"""Of a zip: everything that is in it, uploads or not; and bytes that are read of it at once."""
 LARGEST_ZIP = 8 * 10**9
 """Bytes of a zip, and of everything that is read out of one."""
 LONGEST_NAME = 160
@@ -113,6 +116,9 @@ def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for path in (Path(parent, name) for name in names if _counts(name)):
             yield str(path.relative_to(folder)), partial(_of_folder, path, largest)
+        for path in (Path(parent, name) for name in below):
+            if path.is_symlink():
+                yield str(path.relative_to(folder)), _linked
     for error in unreadable:
         yield os.path.relpath(error.filename, folder), partial(_unreadable, error)
 
@@ -120,6 +126,11 @@ def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
 def _unreadable(error: OSError, name: str) -> ModelFile:
     """A folder that may hold uploads."""
     raise OneshotError(f"{name}: cannot be read ({reason(error)})") from error
+
+
+def _linked(name: str) -> ModelFile:
+    """A folder elsewhere, whose files nobody has put among the uploads."""
+    raise OneshotError(f"{name}: is a link to a folder, and no link is followed; put the folder itself there")
 
 
 def _of_folder(path: Path, largest: int, name: str) -> ModelFile:
@@ -131,29 +142,45 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
     if path.stat().st_size > LARGEST_ZIP:
         raise OneshotError(f"{path}: is larger than {LARGEST_ZIP:,} bytes")
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
+        archive = zipfile.ZipFile(_ZipOnDisk(path))  # opened once for all members: its list may be long
     except OF_A_ZIP as error:
         raise OneshotError(f"{path}: is no zip of uploads ({_why(error)})") from error
+    members = archive.infolist()
+    if len(members) > MOST_MEMBERS:
+        raise OneshotError(f"{path}: holds {len(members):,} files and folders, more than {MOST_MEMBERS:,}")
     left = [LARGEST_ZIP]
     for member in members:
-        if not member.filename.endswith("/") and _counts(PurePosixPath(member.filename).name):
-            yield member.filename, partial(_of_zip, path, member, largest, left)
+        if not member.filename.endswith("/") and _counts_in_zip(PurePosixPath(member.filename)):
+            yield member.filename, partial(_of_zip, archive, member, largest, left)
 
 
-def _of_zip(path: Path, member: zipfile.ZipInfo, largest: int, left: list[int], name: str) -> ModelFile:
+class _ZipOnDisk(io.FileIO):
+    """A zip's bytes, a few at a time: `zipfile` would take its list of members into memory whatever the length.
+
+    It is open for as long as anybody may read out of it.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes | Any:
+        """At most `AT_ONCE` bytes, of which a list that is longer is cut off, and so refused by `zipfile`."""
+        return super().read(AT_ONCE if size is None or size < 0 else min(size, AT_ONCE))
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _of_zip(archive: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int, left: list[int], name: str) -> ModelFile:
     """One member, read into memory; `left` is what may still be read out of the whole zip."""
     _check_place(member, name)
     _check_suffix(member.filename, name)
     limit = min(largest, left[0])
     if member.file_size > limit:
         raise OneshotError(f"{name}: would be larger than {limit:,} bytes")
+    left[0] -= member.file_size  # also where it turns out to be damaged, which may be at its end
     try:
-        with closing(zipfile.ZipFile(path)) as archive, archive.open(member) as file:
+        with archive.open(member) as file:
             content = file.read(limit + 1)
     except OF_A_ZIP as error:
         raise OneshotError(f"{name}: cannot be read out of the zip ({_why(error)})") from error
-    left[0] -= len(content)
     if len(content) > limit:
         raise OneshotError(f"{name}: is larger than {limit:,} bytes")
     return parse_model(content, name)
@@ -177,6 +204,11 @@ def _check_suffix(path: str, name: str) -> None:
 def _counts(name: str) -> bool:
     """Whether a file is, or should be, an upload."""
     return not name.startswith(".") and PurePosixPath(name).suffix.lower() not in BESIDE
+
+
+def _counts_in_zip(path: PurePosixPath) -> bool:
+    """Likewise; what lies in a hidden folder does not. A path that leads upwards is hidden by nothing, and refused."""
+    return _counts(path.name) and not any(each.startswith(".") and each != ".." for each in path.parent.parts)
 
 
 def _printable(path: str) -> str:

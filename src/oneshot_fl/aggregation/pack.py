@@ -12,6 +12,7 @@ from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config.compose import choice
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.config.tried import require_runs
+from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
@@ -27,7 +28,7 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         told: `kind`, `data`, `class_names` and, where they may be told, `samples` and `label_counts`.
         target: a name of conf/model, or the dotted name of a class or function that builds the model.
         arguments: of a class or function. `num_classes` is added where only that makes the weights fit.
-        out: the file.
+        out: the file; what was there is replaced once the new one has been checked.
 
     Raises:
         OneshotError: the file is no model, does not fit what is told of it, or `out` has another ending than uploads.
@@ -37,10 +38,12 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description = _fitting(state, told, target, arguments, foreign)
     expected = build(description, allowed=foreign, source=str(model)).state_dict()
-    write_model(out, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
-    file = read_model(out)
-    known = architectures(description, allowed=foreign, source=str(out))
-    require_runs(load(file, allowed=foreign), description, known, str(out))
+    make_folder(out.parent)
+    with replacing(out) as new:
+        write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
+        file = read_model(new, source=str(out))
+        known = architectures(description, allowed=foreign, source=str(out))
+        require_runs(load(file, allowed=foreign), description, known, str(out))
     return file.sha256
 
 
@@ -106,7 +109,11 @@ def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, A
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:
     """Checked as if somebody else had written it."""
-    return described_by(as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()}), "pack")
+    try:
+        metadata = as_metadata({**told, "architectures": [dict(architecture)], "versions": versions()})
+    except ValueError as error:
+        raise OneshotError("pack: what is told of the model holds a number that is not finite") from error
+    return described_by(metadata, "pack")
 
 
 def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:

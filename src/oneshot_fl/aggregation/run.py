@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import labelled, read_images
 from oneshot_fl.disk import make_folder, write_atomically
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.parts.uploads import Quarantined
 from oneshot_fl.phases.evaluate import Accuracies
@@ -37,6 +38,7 @@ from oneshot_fl.tracking.progress import terminal
 
 WHITE = "uploads tell which value is white, all of them the same (oneshot-fl pack --max-value)"
 """What is to be done where test images have more than 8 bits."""
+STRICT = "--strict: nothing is made where an upload is turned away"
 
 
 def aggregate(
@@ -62,9 +64,23 @@ def aggregate(
         The summary.
 
     Raises:
-        NothingLeftError: no upload can be used.
-        OneshotError: something is wrong with the uploads, the overrides, or the test set.
+        NothingLeftError: no upload can be used, and it is not `strict`.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set; or one was turned away, and
+            it is `strict`.
     """
+    with _nothing_left(strict):
+        return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
+
+
+def _aggregated(
+    uploads: Path,
+    overrides: Sequence[str],
+    *,
+    out: Path,
+    test: Path | None,
+    strict: bool,
+    allowed: Collection[str],
+) -> dict[str, Any]:
     _check_apart(uploads, out)
     begun, console = time.perf_counter(), terminal()
     make_folder(out)
@@ -104,10 +120,21 @@ def _check_apart(uploads: Path, out: Path) -> None:
         )
 
 
+@contextmanager
+def _nothing_left(strict: bool) -> Iterator[None]:
+    """Where it is strict, uploads of which none is left are uploads that were turned away, as any other."""
+    try:
+        yield
+    except NothingLeftError as error:
+        if strict:
+            raise OneshotError(f"{error} ({STRICT})") from error
+        raise
+
+
 def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
     if strict and quarantined:
         first = quarantined[0]
-        raise OneshotError(f"{first.name}: {first.reason} (--strict: nothing is made where an upload is turned away)")
+        raise OneshotError(f"{first.name}: {first.reason} ({STRICT})")
 
 
 def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatches:

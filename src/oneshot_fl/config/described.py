@@ -87,8 +87,9 @@ def architectures(
     """
     ours = CLASSIFIERS if description.kind == "classifier" else AUTOENCODERS
     group = "model" if description.kind == "classifier" else "cvae"
+    names = {allowed} if isinstance(allowed, str) else allowed  # a text is one name: what is inside it is not allowed
     return tuple(
-        Architecture(_recipe(_settings(one, group, source), ours, allowed, source)) for one in description.architectures
+        Architecture(_recipe(_settings(one, group, source), ours, names, source)) for one in description.architectures
     )
 
 

@@ -22,7 +22,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from oneshot_fl.artifacts import save_tensors
-from oneshot_fl.disk import make_folder, reason
+from oneshot_fl.disk import make_folder, reason, replacing
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription, described_by
@@ -77,11 +77,14 @@ class ModelFile:
 def write_model(path: Path, tensors: Mapping[str, Tensor], description: ModelDescription) -> str:
     """Write a model file, and its folder where there is none, and return its SHA-256.
 
+    A file that was there is replaced by the whole of the new one.
+
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
     make_folder(path.parent)
-    return save_tensors(tensors, path, description.metadata())
+    with replacing(path) as new:
+        return save_tensors(tensors, new, description.metadata())
 
 
 def read_model(

@@ -1,5 +1,6 @@
 """A model card in Markdown (Mitchell et al., "Model Cards for Model Reporting", 2019): what a model is, and is not."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,14 @@ from oneshot_fl.serving.model import ServedModel
 
 MADE = "An image classifier made by oneshot_fl: "
 """How every card begins below its title, by which it is known as one."""
+MARKUP = re.compile(r"[\\`*\[\](){}<>&|~!#$:]|(?<!\w)[_+-]|[_+-](?!\w)|(?<!\d)\.|\.(?!\d)")
+"""Letters that Markdown or HTML may take for more than themselves; `T-shirt`, `digit_3` and `1.5` have none."""
+TESTED = """Figures above hold for images like
+  the test set; other cameras, sites and populations have to be tested anew, and so has every group of people that it
+  will be used on."""
+UNTESTED = """It has no figures here:
+  it has to be tested on images of the cameras, sites and populations, and of every group of people, that it will be
+  used on."""
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
@@ -17,17 +26,9 @@ LIMITS = """## Intended use and limits
 - Sharing a model is sharing something of its training data; `evaluate=privacy` measures how much can be inferred."""
 
 
-TESTED = """Figures above hold for images like
-  the test set; other cameras, sites and populations have to be tested anew, and so has every group of people that it
-  will be used on."""
-UNTESTED = """It has no figures here:
-  it has to be tested on images of the cameras, sites and populations, and of every group of people, that it will be
-  used on."""
-
-
 def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Sequence[str]) -> str:
     """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one."""
-    title = f"{summary['method']} on {summary['data']}" if summary else "Image classifier"
+    title = f"{_text(summary['method'])} on {_text(summary['data'])}" if summary else "Image classifier"
     figures = [_figures(summary["server"])] if summary else []
     limits = LIMITS.format(tested=TESTED if summary else UNTESTED)
     parts = [f"# {title}", _what(served, summary), _usage(served, files), _classes(served, summary), *figures, limits]
@@ -63,11 +64,11 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
 def _origin(summary: Mapping[str, Any]) -> dict[str, str]:
     partition = summary["partition"]
     return {
-        "method": summary["method"],
-        "architecture": summary["models"]["server"],
-        "data": f"{summary['data']} (SHA-256 {summary['data_sha256'][:16]})",
-        "clients": f"{len(partition['sizes'])}, {partition['name']}, {sum(partition['sizes'])} images",
-        "made with": ", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
+        "method": _text(summary["method"]),
+        "architecture": _text(summary["models"]["server"]),
+        "data": f"{_text(summary['data'])} (SHA-256 {_text(summary['data_sha256'][:16])})",
+        "clients": f"{len(partition['sizes'])}, {_text(partition['name'])}, {sum(partition['sizes'])} images",
+        "made with": _text(", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
     }
 
 
@@ -84,10 +85,10 @@ def _usage(served: ServedModel, files: Sequence[str]) -> str:
 def _classes(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     """In the order of the outputs, with what the test set tells of each."""
     if summary is None:
-        return "\n".join(["## Classes", "", *(f"{j}. {name}" for j, name in enumerate(served.class_names))])
+        return "\n".join(["## Classes", "", *(f"{j}. {_text(name)}" for j, name in enumerate(served.class_names))])
     header = ["| output | class | test images | recall | AUROC |", "|---|---|---|---|---|"]
     rows = [
-        f"| {j} | {row['class']} | {row['images']} | {_percent(row['recall'])} | {_figure(row['auroc'])} |"
+        f"| {j} | {_text(row['class'])} | {row['images']} | {_percent(row['recall'])} | {_figure(row['auroc'])} |"
         for j, row in enumerate(summary["server"]["by_class"])
     ]
     return "\n".join(["## Classes", "", *header, *rows])
@@ -109,6 +110,14 @@ def _figures(server: Mapping[str, Any]) -> str:
             *(f"| {_percent(row['coverage'])} | {_percent(row['server'])} |" for row in server["abstention"]),
         ]
     )
+
+
+def _text(told: object) -> str:
+    """What files say, as nothing but text: names of classes come from uploads.
+
+    A character reference is no markup in any renderer; a backslash keeps HTML back in some of them only.
+    """
+    return MARKUP.sub(lambda found: f"&#{ord(found[0])};", str(told))
 
 
 def _percent(value: float | None) -> str:

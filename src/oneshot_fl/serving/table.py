@@ -1,6 +1,7 @@
 """Predictions as lines: what `oneshot-fl predict` prints."""
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
@@ -9,6 +10,9 @@ from oneshot_fl.serving.pictures import Picture
 
 UNSURE = "unsure"
 """What a reader is told where no class is named; in CSV the field is empty."""
+FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r＝＋－＠])")
+"""Where a spreadsheet would begin a formula: at the beginning of a field, or behind what it may take for the end of one
+(OWASP, CSV injection). Names of classes come from uploads."""
 
 
 def write_predictions(
@@ -21,6 +25,8 @@ def write_predictions(
 ) -> int:
     """One line an image, for a reader or as CSV: path, class, its probability, and the probability of every class.
 
+    In CSV a class that a spreadsheet would take for a formula has an apostrophe before it, and such a path a `./`.
+
     Args:
         problem: called with one line for every image that cannot be used, which has no line of its own in `out`.
 
@@ -29,7 +35,7 @@ def write_predictions(
     """
     writer = csv.writer(out, lineterminator="\n")
     if as_csv:
-        writer.writerow(["path", "class", "probability", *class_names])
+        writer.writerow(["path", "class", "probability", *map(_no_formula, class_names)])
     unusable = 0
     for answer in answers:
         if isinstance(answer, Picture):
@@ -45,4 +51,9 @@ def write_predictions(
 def _row(answer: Prediction) -> list[str]:
     """Probabilities with six digits."""
     shares = (answer.probability, *answer.probabilities.values())
-    return [answer.image, answer.label or "", *(f"{share:.6f}" for share in shares)]
+    path = f"./{answer.image}" if FORMULA.match(answer.image) else answer.image
+    return [path, _no_formula(answer.label or ""), *(f"{share:.6f}" for share in shares)]
+
+
+def _no_formula(name: str) -> str:
+    return FORMULA.sub(r"\1'", name)

@@ -24,6 +24,8 @@ def images(tmp_path: Path) -> Path:
     [
         (OWN, ["a", "c"], 0, "holds images of b, which is none of the classes a, c"),
         (OWN, [" a", "c "], 0, "holds images of b, which is none of the classes a, c"),
+        (OWN, "a,b,c", 0, "classes='a,b,c': must be a list of names: ['a', 'b', 'c']"),
+        (OWN, "abc", 0, "classes='abc': must be a list of names: ['abc']"),
         (OWN, ["a", "b", "c"], 2, "number=2: the federation has 2 clients, counted from 0"),
         (("data=mnist",), ["a", "b", "c"], 0, "data=mnist: has no place here"),
     ],

@@ -40,7 +40,13 @@ def test_a_folder_and_its_zip_hold_the_same_uploads(write, folder, tmp_path):
     (folder / "below" / "two.safetensors").write_bytes(content)
     (folder / "notes.txt").write_text("read me")
     (folder / ".hidden.safetensors").write_bytes(b"")
-    _zip(tmp_path / "all.zip", {"one.safetensors": content, "below/two.safetensors": content, "notes.txt": b"read me"})
+    for hidden in (".ipynb_checkpoints", "below/.git/refs"):
+        (folder / hidden).mkdir(parents=True)
+        (folder / hidden / "one-checkpoint.safetensors").write_bytes(b"")
+        (folder / hidden / "model.pt").write_bytes(b"")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    _zip(tmp_path / "all.zip", {str(path.relative_to(folder)): path.read_bytes() for path in files})
+    assert len(files) == 8
     assert _reasons(folder) == _reasons(tmp_path / "all.zip") == {"one.safetensors": "", "below/two.safetensors": ""}
 
 
@@ -76,8 +82,14 @@ def test_a_link_out_of_the_folder_is_not_followed(write, folder, tmp_path):
     write("one").rename(tmp_path / "outside.safetensors")
     (folder / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
     (folder / "linked").symlink_to(tmp_path)
+    (folder / "below").mkdir()
+    (folder / "below" / "linked").symlink_to(tmp_path)
+    (folder / ".linked").symlink_to(tmp_path)
     assert "cannot be read" in _reasons(folder)["link.safetensors"]
-    assert len(found_in(folder)) == 1  # the linked folder is not entered
+    told = "is a link to a folder, and no link is followed; put the folder itself there"
+    linked = {name: f"{name}: {told}" for name in ("linked", "below/linked")}
+    assert _reasons(folder) == {**_reasons(folder), **linked}
+    assert len(found_in(folder)) == 3  # no linked folder is entered
 
 
 @pytest.mark.parametrize(
@@ -147,6 +159,66 @@ def test_too_many_members_are_refused_before_anything_is_done_with_them(tmp_path
     monkeypatch.setattr(found, "_printable", None)
     with pytest.raises(OneshotError, match="holds 3 files, more than 2"):
         found_in(tmp_path / "all.zip")
+
+
+def test_the_list_of_a_zip_is_read_once_and_not_for_every_member(write, tmp_path, monkeypatch):
+    _zip(tmp_path / "all.zip", {f"{k}.safetensors": write("one").read_bytes() for k in range(20)})
+    begin, opened = zipfile.ZipFile.__init__, []
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", lambda *given, **more: opened.append(1) or begin(*given, **more))
+    assert set(_reasons(tmp_path / "all.zip").values()) == {""}
+    assert len(opened) == 1
+
+
+def test_a_zip_is_closed_once_nobody_can_read_out_of_it(write, tmp_path, recwarn):
+    _zip(tmp_path / "all.zip", {f"{k}.safetensors": write("one").read_bytes() for k in range(2)})
+    before = set(os.listdir("/proc/self/fd"))
+    found = found_in(tmp_path / "all.zip")
+    found[0].read()
+    del found
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert not recwarn
+
+
+def test_what_lies_beside_uploads_in_a_zip_is_counted_too(write, tmp_path, monkeypatch):
+    one = write("one").read_bytes()
+    _zip(tmp_path / "all.zip", {"one.safetensors": one, **{f"{k}.txt": b"" for k in range(3)}})
+    assert len(found_in(tmp_path / "all.zip")) == 1
+    monkeypatch.setattr(found, "MOST_MEMBERS", 3)
+    with pytest.raises(OneshotError, match=r"all\.zip: holds 4 files and folders, more than 3"):
+        found_in(tmp_path / "all.zip")
+
+
+def test_a_list_of_members_that_is_too_long_is_not_taken_into_memory(tmp_path, monkeypatch):
+    _zip(tmp_path / "all.zip", {f"{k}.safetensors": b"" for k in range(3)})
+    monkeypatch.setattr(found, "AT_ONCE", 100)
+    with pytest.raises(OneshotError, match=r"all\.zip: is no zip of uploads \(Truncated central directory\)"):
+        found_in(tmp_path / "all.zip")
+
+
+def test_a_member_that_is_longer_than_what_is_read_at_once_is_whole(write, tmp_path, monkeypatch):
+    content = write("one").read_bytes()
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("one.safetensors", content)
+    monkeypatch.setattr(found, "AT_ONCE", 1000)
+    assert len(content) > 1000
+    assert _reasons(tmp_path / "all.zip") == {"one.safetensors": ""}
+
+
+def test_what_is_unpacked_of_damaged_members_counts_too(tmp_path, monkeypatch):
+    _zip(tmp_path / "all.zip", {f"{k}.safetensors": bytes(10**6) for k in range(3)})
+    monkeypatch.setattr(found, "LARGEST_ZIP", 15 * 10**5)
+    files = found_in(tmp_path / "all.zip")
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", _broken)
+    reasons = []
+    for each in files:
+        with pytest.raises(OneshotError) as told:
+            each.read()
+        reasons.append(str(told.value))
+    assert ["would be larger" in each for each in reasons] == [False, True, True]
+
+
+def _broken(*_):
+    raise zipfile.BadZipFile("Bad CRC-32")
 
 
 @pytest.mark.parametrize("alike", [False, True])

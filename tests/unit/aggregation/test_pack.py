@@ -55,6 +55,19 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path):
     assert read_model(out).description.samples == 6
 
 
+def test_a_model_that_is_refused_leaves_the_file_that_was_there(tmp_path):
+    model = cnn2(SMALL, norm=True)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    out = tmp_path / "up" / "north.safetensors"
+    sha256 = pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    torch.nn.init.constant_(model[-1].weight, float("nan"))
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"north\.safetensors: .*not finite"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    assert read_model(out).sha256 == sha256
+    assert list(out.parent.iterdir()) == [out]
+
+
 def test_nothing_is_made_where_a_file_lies_in_the_way(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     (tmp_path / "up").write_text("")
@@ -80,6 +93,7 @@ def test_any_importable_class_can_be_packed_and_is_told_its_number_of_classes(tm
         ({"class_names": ["a", "b"], "label_counts": None}, "cnn2", "its tensors are not those of the file"),
         ({"class_names": ["a", "a", "b"]}, "cnn2", "class_names"),
         ({"label_counts": [1]}, "cnn2", "label_counts"),
+        ({"data": {**TOLD["data"], "mean": [float("nan")]}}, "cnn2", "a number that is not finite"),
         ({}, "lenet5", "its tensors are not those of the file"),
         ({}, "no_such", "no choice"),
         ({}, "no.such", "cannot be imported"),
@@ -132,6 +146,31 @@ def test_the_command_writes_names_of_classes_as_everybody_does(tmp_path, monkeyp
     assert not end.value.code
     told = read_model(out).description
     assert (told.class_names, told.tones) == (AS_THEY_SHOULD_BE, Tones(max_value=4095))
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--mean", "NaN"), "--mean=NaN: NaN is no finite number"),
+        (("--mean", "0.5,1e999"), "--mean=0.5,1e999: 1e999 is no finite number"),
+        (("--std", "-Infinity"), "--std=-Infinity: -Infinity is no finite number"),
+        (("--counts", "1,NaN,2"), "--counts=1,NaN,2: NaN is no finite number"),
+        (("--max-value", "nan"), "--max-value=nan: must be a number above 0"),
+        (("--max-value", "inf"), "--max-value=inf: must be a number above 0"),
+        (("--arg", "width=NaN"), "--arg width=NaN: NaN is no finite number"),
+        (("--arg", 'widths={"a": [1, 1e999]}'), '--arg widths={"a": [1, 1e999]}: 1e999 is no finite number'),
+    ],
+)
+def test_a_number_that_is_not_finite_is_one_line_that_names_its_option(option, says, tmp_path, monkeypatch, capsys):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    images = ("--channels", "1", "--size", "8", "--mean", "0.5", "--std", "0.5", "--classes", "a,b,c")
+    named = ("--model", "oneshot_fl.models.classifiers.cnn2", "--out", str(tmp_path / "client.safetensors"))
+    words = ["oneshot-fl", "pack", str(tmp_path / "model.pt"), *images, *named, *option]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, capsys.readouterr().err) == (2, f"oneshot_fl: {says}\n")
+    assert not (tmp_path / "client.safetensors").exists()
 
 
 def test_the_stand_alone_script_writes_names_of_classes_likewise(tmp_path):

@@ -97,6 +97,8 @@ def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):
     for path in folder.glob("*.safetensors"):
         path.unlink()
     assert call(uploads, "--out", str(tmp_path / "out"))[0] == 3
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "--strict")
+    assert (code, "bad.pt: is no .safetensors file" in printed, "--strict" in printed) == (2, True, True)
     assert call(str(tmp_path / "absent"), "--out", str(tmp_path / "out"))[0] == 2
 
 

@@ -82,11 +82,15 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_foreign_code_is_imported_only_where_exactly_its_name_is_allowed(foreign):
     told = _told({"_target_": "elsewhere_net.net", "width": 5})
-    for allowed in ((), ("elsewhere_net",), ("elsewhere_net.broken",), ("elsewhere_net.*",)):
+    for allowed in (
+        *((), ("elsewhere_net",), ("elsewhere_net.broken",), ("elsewhere_net.*",)),
+        *("", "elsewhere_net", "elsewhere_net.network", "my.elsewhere_net.net"),
+    ):
         with pytest.raises(OneshotError, match=r"--allow elsewhere_net\.net"):
             described.build(told, allowed=allowed)
     assert not foreign.exists()
-    assert described.build(told, allowed=["elsewhere_net.net"])[1].out_features == 5
+    for allowed in (["elsewhere_net.net"], "elsewhere_net.net"):
+        assert described.build(told, allowed=allowed)[1].out_features == 5
     assert foreign.exists()
 
 

@@ -1,5 +1,6 @@
 """Model files: written, read, and refused where the bytes are not what they should be."""
 
+import errno
 import json
 import os
 import pickle
@@ -115,3 +116,16 @@ def test_a_link_is_called_one_and_followed_where_that_was_asked_for(sound, tmp_p
     for name in ("loop", "pipe", "absent", "."):
         with pytest.raises(OneshotError, match=r"regular|cannot be read"):
             read_model(tmp_path / name, follow_links=True)
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    path.write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("oneshot_fl.artifacts.save_file", full)
+    with pytest.raises(OneshotError, match="cannot be written"):
+        write_model(path, {}, DESCRIPTION)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a.safetensors": "old"}

@@ -1,3 +1,5 @@
+import html
+
 import pytest
 
 from oneshot_fl.serving.card import model_card
@@ -63,3 +65,35 @@ def test_of_a_model_without_a_run_only_the_classes_are_told():
     card = model_card(SERVED, None, ["model.pt2"])
     assert "0. healthy\n1. rare\n2. other" in card
     assert "On the test set" not in card
+
+
+HOSTILE = ("<img src=x>", "![x](http://a.example/t.png)", "a|b", "5. *b*", "- `c`", "[d](javascript:alert(1))", "&lt;")
+HONEST = ("T-shirt", "digit_3", "1.5 mm", "café, noir", "it's")
+
+
+def _card_of(names, *, in_table):
+    rows = [{"class": name, "images": 8, "recall": 0.75, "auroc": 0.9} for name in names]
+    summary = {**SUMMARY, "server": {**SUMMARY["server"], "by_class": rows}}
+    served = ServedModel(FixedLogits([0.0] * len(names)), SMALL, tuple(names), temperature=1.0)
+    return model_card(served, summary if in_table else None, ["model.pt2"])
+
+
+@pytest.mark.parametrize("in_table", [False, True])
+def test_names_from_uploads_are_text_and_no_markup(in_table):
+    card = _card_of(HOSTILE, in_table=in_table)
+    shown = [html.unescape(line) for line in card.splitlines()]
+    for j, name in enumerate(HOSTILE):
+        assert name not in card
+        assert (f"| {j} | {name} | 8 | 75.0% | 0.900 |" if in_table else f"{j}. {name}") in shown
+    assert {line.count("|") for line in card.splitlines() if "0.900" in line} <= {6}
+
+
+def test_names_that_mean_nothing_to_markdown_stay_readable():
+    card = _card_of(HONEST, in_table=False)
+    assert "\n".join(f"{j}. {name}" for j, name in enumerate(HONEST)) in card
+
+
+def test_whatever_else_a_run_says_is_text_too():
+    told = {"method": "<b>m", "data": "a|b", "models": {"server": "<i>"}, "versions": {"<s>": "1.0"}}
+    card = model_card(SERVED, {**SUMMARY, **told}, ["model.pt2"])
+    assert not any(mark in card for mark in ("<b>", "a|b", "<i>", "<s>"))

@@ -1,3 +1,4 @@
+import csv
 import io
 
 import torch
@@ -40,3 +41,20 @@ def test_where_no_class_is_named_the_field_is_empty_and_a_reader_is_told(tmp_pat
     )
     assert _written(_model().answers(image, abstain=0.6), as_csv=False)[0] == "0: unsure (50.0%)\n"
     assert _written(_model().answers(image), as_csv=False)[0] == "0: cat (50.0%)\n"
+
+
+FORMULAS = ("=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "＝1", "a;=1")
+MADE_TEXT = ("'=HYPERLINK(1)", "'+1", "'-1", "'@SUM(1)", "'\t'=1", "'＝1", "a;'=1")
+
+
+def test_no_field_is_a_formula_to_a_spreadsheet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (3, 3)).save("=a.png")
+    logits = [1.0] + [0.0] * (len(FORMULAS) - 1)
+    names = (*FORMULAS, "T-shirt", "a = b")
+    served = ServedModel(FixedLogits([*logits, 0.0, 0.0]), SMALL, names, temperature=1.0)
+    out = io.StringIO(newline="")
+    assert write_predictions(served.answers("=a.png"), names, out, as_csv=True, problem=print) == 0
+    header, row = csv.reader(io.StringIO(out.getvalue(), newline=""))
+    assert tuple(header[3:]) == (*MADE_TEXT, "T-shirt", "a = b")
+    assert row[:2] == ["./=a.png", MADE_TEXT[0]]

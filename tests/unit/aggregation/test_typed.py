@@ -1,0 +1,34 @@
+import pytest
+
+from oneshot_fl.aggregation.typed import argument, numbers
+from oneshot_fl.errors import OneshotError
+
+
+def test_numbers_are_whole_where_they_are_typed_so():
+    assert numbers("--counts", "1,0.5,2e1") == [1, 0.5, 20.0]
+    assert isinstance(numbers("--counts", "1")[0], int)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,,2", "1;2"])
+def test_what_is_no_number_is_named(text):
+    with pytest.raises(OneshotError, match=f"--counts={text}: must be numbers with commas"):
+        numbers("--counts", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1), ("true", True), ("[1, 2.5]", [1, 2.5]), ("wide", "wide"), ("a=b", "a=b"), ("", "")]
+)
+def test_an_argument_is_json_or_text(text, value):
+    assert argument(f"width={text}") == ("width", value)
+
+
+@pytest.mark.parametrize("text", ["width", "=1", "a-b=1"])
+def test_an_argument_has_a_name(text):
+    with pytest.raises(OneshotError, match=f"--arg {text}: must be KEY=VALUE"):
+        argument(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999", "[1, NaN]"])
+def test_no_number_is_infinite_or_none(text):
+    with pytest.raises(OneshotError, match="is no finite number"):
+        argument(f"width={text}")
