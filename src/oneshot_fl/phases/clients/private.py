@@ -50,11 +50,18 @@ class PrivateModule(ClientModule):
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
         self.per_sample = GradSampleModule(model)
 
+    def step(self, batch: Batch, optimizer: Any) -> Tensor:
+        """In single precision from the images to the weights: gradients of single samples, clipping and noise ask it.
+
+        Autocast would also multiply the clipped gradients, and hand weights sums that are not of their kind.
+        """
+        with torch.autocast(batch[0].device.type, enabled=False):
+            return super().step(batch, optimizer)
+
     def loss(self, batch: Batch) -> Tensor:
-        """The mean cross-entropy, 0 of no sample; in single precision, as the gradients of single samples ask for."""
+        """The mean cross-entropy, 0 of no sample."""
         x, y = batch
-        with torch.autocast(x.device.type, enabled=False):
-            return F.cross_entropy(self.per_sample(x), y, reduction="sum") / max(len(y), 1)
+        return F.cross_entropy(self.per_sample(x), y, reduction="sum") / max(len(y), 1)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser, with clipped gradients and noise."""

@@ -20,6 +20,7 @@ from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator
 from tests.parts import CPU, SMALL, recipe_of
 
+cnn2_plain = partial(cnn2, norm=False)
 PIXELS = DataSpec(1, 1, 2, (0.0,), (1.0,))
 TRAINING = Training(
     epochs=3, batch_size=25, optimizer=recipe_of(torch.optim.SGD, lr=0.1), seed=0, epsilon=4.0, delta=0.001, clip=1.0
@@ -86,6 +87,18 @@ def test_without_clipping_and_noise_a_step_is_that_of_the_plain_optimiser():
         trainer.fit(module, train_dataloaders=range(1))
     for parameter, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_mixed_precision_changes_nothing():
+    """Clipping and noise are as precise as without it: neither is what autocast would compute in bf16."""
+    trained = []
+    for precision in ("32-true", "bf16-mixed"):
+        torch.manual_seed(0)
+        module = PrivateModule(cnn2_plain(SMALL), SGD, _batches(8, spec=SMALL), training=replace(TRAINING, epochs=1))
+        with trainer_of(module, replace(CPU, precision=precision)) as trainer:
+            trainer.fit(module, train_dataloaders=range(1))
+        trained.append([parameter.detach() for parameter in module.model.parameters()])
+    assert all(map(torch.equal, *trained))
 
 
 def test_a_draw_without_a_sample_is_a_step_of_noise_alone():
