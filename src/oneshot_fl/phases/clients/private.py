@@ -56,12 +56,23 @@ class PrivateModule(ClientModule):
         Autocast would also multiply the clipped gradients, and hand weights sums that are not of their kind.
         """
         with torch.autocast(batch[0].device.type, enabled=False):
-            return super().step(batch, optimizer)
+            return super().step(batch, optimizer) if len(batch[1]) else self._noise_alone(optimizer)
+
+    def _noise_alone(self, optimizer: Any) -> Tensor:
+        """The step of a draw without a sample, which shows by nothing that there was none; its loss is 0.
+
+        Nothing goes through the model, because not every layer can be differentiated for no sample.
+        """
+        optimizer.zero_grad()
+        parameters = list(self.model.parameters())
+        for parameter in parameters:
+            parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)  # type: ignore[attr-defined]  # Opacus's
+        optimizer.step()
+        return parameters[0].new_zeros(())
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean cross-entropy, 0 of no sample."""
-        x, y = batch
-        return F.cross_entropy(self.per_sample(x), y, reduction="sum") / max(len(y), 1)
+        """The mean cross-entropy."""
+        return F.cross_entropy(self.per_sample(batch[0]), batch[1])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser, with clipped gradients and noise."""

@@ -13,6 +13,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.group_norm import cnn2_group
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule
 from oneshot_fl.phases.clients.training import Training
@@ -101,15 +102,28 @@ def test_mixed_precision_changes_nothing():
     assert all(map(torch.equal, *trained))
 
 
-def test_a_draw_without_a_sample_is_a_step_of_noise_alone():
-    module = PrivateModule(_linear(), SGD, _batches(100), training=TRAINING)
-    optimizer = module.configure_optimizers()
-    empty = (torch.zeros(0, 1, 1, 1), torch.zeros(0, dtype=torch.long))
-    loss = module.loss(empty)
-    loss.backward()
-    optimizer.step()
+@pytest.mark.parametrize("build", [_linear, partial(cnn2_group, SMALL)])
+def test_a_draw_without_a_sample_is_a_step_of_noise_alone(build):
+    module = PrivateModule(build(), SGD, _batches(100), training=TRAINING)
+    optimizer, before = module.configure_optimizers(), deepcopy(module.model.state_dict())
+    empty = (torch.zeros(0, 1, 8, 8), torch.zeros(0, dtype=torch.long))
+    loss = module.step(empty, optimizer)
     assert loss == 0
-    assert module.model[1].weight.abs().max() > 0
+    moved = [(tensor - before[name]).flatten() for name, tensor in module.model.state_dict().items()]
+    assert all(each.abs().max() > 0 for each in moved)
+    length = module.noise * TRAINING.clip / 25  # of a mean over the 25 samples that a draw is expected to have
+    assert torch.cat(moved).square().mean().sqrt() == pytest.approx(length, rel=0.05 if len(moved) > 1 else 2)
+
+
+def test_draws_without_a_sample_end_no_training_of_convolutions():
+    """One of 40 samples is expected in each of 40 draws: one draw in three has none."""
+    training = replace(TRAINING, epochs=1, batch_size=1)
+    module = PrivateModule(cnn2_group(SMALL), SGD, _batches(40, spec=SMALL), training=training)
+    drawn = [len(y) for _, y in PoissonBatches(_batches(40, spec=SMALL), module.rate, module.steps)]
+    assert 0 in drawn  # of the same generator
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    assert all(tensor.isfinite().all() for tensor in module.model.state_dict().values())
 
 
 def test_every_sample_is_drawn_with_the_same_probability():
