@@ -6,7 +6,6 @@ adding or removing one sample; label counts that a client uploads beside it are 
 seeded generator, so that runs repeat: with the seed kept secret.
 """
 
-import math
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -44,7 +43,7 @@ class PrivateModule(ClientModule):
         samples = len(whole.labels)
         _check(model, training, samples)
         self.rate = min(1.0, training.batch_size / samples)
-        self.steps = math.ceil(1 / self.rate)
+        self.steps = -(-samples // training.batch_size)  # rounded up; 1 / rate may be a hair above a whole number
         self.training_settings = training
         super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)

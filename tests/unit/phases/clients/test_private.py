@@ -132,6 +132,12 @@ def test_every_sample_is_drawn_with_the_same_probability():
     assert sum(drawn) / 50 == pytest.approx(100, abs=6)
 
 
+@pytest.mark.parametrize(("samples", "steps"), [(1, 1), (24, 1), (25, 1), (26, 2), (49 * 25, 49), (98 * 25, 98)])
+def test_an_epoch_is_as_many_draws_as_batches_of_all_samples(samples, steps):
+    training = replace(TRAINING, epochs=0, delta=1e-4)
+    assert PrivateModule(_linear(), SGD, _batches(samples), training=training).steps == steps
+
+
 @pytest.mark.parametrize(
     ("model", "delta", "says"),
     [
