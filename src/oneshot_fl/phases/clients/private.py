@@ -47,7 +47,7 @@ class PrivateModule(ClientModule):
         self.training_settings = training
         super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
-        self.per_sample = GradSampleModule(model)
+        self.per_sample = _by_sample(model)
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """In single precision from the images to the weights: gradients of single samples, clipping and noise ask it.
@@ -90,6 +90,14 @@ class PrivateModule(ClientModule):
         accountant.history = [(self.noise, self.rate, self.steps * len(self.epoch_losses))]
         spent = accountant.get_epsilon(delta=cast(float, self.training_settings.delta)) if self.epoch_losses else 0.0
         return {"epsilon": round(spent, 4), "noise": self.noise}
+
+
+def _by_sample(model: nn.Module) -> GradSampleModule:
+    """The model as Opacus takes gradients of single samples: no layer may overwrite what one with a hook gave it."""
+    overwriting: list[Any] = [module for module in model.modules() if getattr(module, "inplace", False)]
+    for module in overwriting:
+        module.inplace = False
+    return GradSampleModule(model)
 
 
 def _lay_gradients_like_weights(optimizer: DPOptimizer) -> None:

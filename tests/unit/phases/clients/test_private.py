@@ -102,6 +102,20 @@ def test_mixed_precision_changes_nothing():
     assert all(map(torch.equal, *trained))
 
 
+def test_layers_that_overwrite_their_input_train_and_give_the_same():
+    """A ReLU right behind a convolution or a linear layer overwrites what Opacus has its hook on."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    x = torch.ones(3, 1, 1, 1)
+    expected = model(x).detach()
+    module = PrivateModule(model, SGD, _batches(100), training=replace(TRAINING, epochs=1))
+    with torch.no_grad():
+        assert torch.equal(module.per_sample(x), expected)
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    assert not torch.equal(model(x), expected)
+
+
 @pytest.mark.parametrize("build", [_linear, partial(cnn2_group, SMALL)])
 def test_a_draw_without_a_sample_is_a_step_of_noise_alone(build):
     module = PrivateModule(build(), SGD, _batches(100), training=TRAINING)
