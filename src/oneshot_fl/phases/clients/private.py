@@ -6,23 +6,27 @@ adding or removing one sample; label counts that a client uploads beside it are 
 seeded generator, so that runs repeat: with the seed kept secret.
 """
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 from opacus import GradSampleModule
 from opacus.accountants import RDPAccountant
-from opacus.accountants.utils import get_noise_multiplier
+from opacus.accountants.utils import MAX_SIGMA, get_noise_multiplier
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.seeds import seeded
 
 
 class PrivateModule(ClientModule):
@@ -33,7 +37,7 @@ class PrivateModule(ClientModule):
         training: with `epsilon`, `delta` and `clip`.
 
     Raises:
-        OneshotError: the model mixes samples, or the guarantee would say nothing.
+        OneshotError: the model mixes samples, or the guarantee would say nothing or cannot be given.
     """
 
     def __init__(
@@ -42,8 +46,7 @@ class PrivateModule(ClientModule):
         whole = cast(ImageBatches, batches)
         samples = len(whole.labels)
         _check(model, training, samples)
-        self.rate = min(1.0, training.batch_size / samples)
-        self.steps = -(-samples // training.batch_size)  # rounded up; 1 / rate may be a hair above a whole number
+        self.rate, self.steps = _draws(training, samples)
         self.training_settings = training
         super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
@@ -86,10 +89,43 @@ class PrivateModule(ClientModule):
 
     def facts(self) -> dict[str, Any]:
         """The epsilon that was spent, and the noise, in units of `clip`."""
-        accountant = RDPAccountant()
-        accountant.history = [(self.noise, self.rate, self.steps * len(self.epoch_losses))]
-        spent = accountant.get_epsilon(delta=cast(float, self.training_settings.delta)) if self.epoch_losses else 0.0
+        delta, steps = cast(float, self.training_settings.delta), self.steps * len(self.epoch_losses)
+        spent = _spent(self.noise, self.rate, steps, delta) if steps else 0.0
         return {"epsilon": round(spent, 4), "noise": self.noise}
+
+
+def check_private(architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
+    """Refuse before anybody trains what would be refused when one client's turn has come.
+
+    Args:
+        samples: how many each client of this architecture has.
+
+    Raises:
+        OneshotError: the model mixes samples, or Opacus cannot train it; or a client's guarantee would say nothing, or
+            cannot be given.
+    """
+    model = architecture.as_clients_begin(spec, training.seed)
+    for count in dict.fromkeys(samples):
+        _check(model, training, count)
+    with seeded(training.seed, "private trial"):
+        _try(model, architecture.name, spec)
+
+
+def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
+    """One step on two black images: whether Opacus can train a model, only that tells."""
+    x, y = torch.zeros(2, spec.channels, spec.size, spec.size), torch.zeros(2, dtype=torch.long)
+    nowhere = torch.optim.SGD(model.parameters(), lr=0.0)
+    try:
+        optimizer = DPOptimizer(nowhere, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that images have no gradients
+            F.cross_entropy(_by_sample(model)(x), y).backward()
+        optimizer.step()
+    except Exception as error:  # whatever Opacus raises is its answer to this model
+        raise OneshotError(
+            f"model={name}: Opacus cannot train it privately ({one_line(error)}); choose another, for instance "
+            "model=cnn2_group or cnn3_group, or clients=default"
+        ) from error
 
 
 def _by_sample(model: nn.Module) -> GradSampleModule:
@@ -125,6 +161,19 @@ class PoissonBatches:
             yield whole.spec.to_input(augmented), whole.labels[index]
 
 
+def _draws(training: Training, samples: int) -> tuple[float, int]:
+    """With what probability each sample is drawn, and how many draws are an epoch."""
+    steps = -(-samples // training.batch_size)  # rounded up; 1 / rate may be a hair above a whole number
+    return min(1.0, training.batch_size / samples), steps
+
+
+def _spent(noise: float, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of so many draws."""
+    accountant = RDPAccountant()
+    accountant.history = [(noise, rate, steps)]
+    return accountant.get_epsilon(delta=delta)
+
+
 def _noise(training: Training, rate: float, steps: int) -> float:
     """The least that spends no more than `epsilon` over all epochs, in units of `clip`."""
     if training.epochs == 0:
@@ -144,8 +193,22 @@ def _check(model: nn.Module, training: Training, samples: int) -> None:
             f"clients.epsilon={training.epsilon:g}: the clients' model has batch normalisation, which mixes samples; "
             "choose one without, for instance model=cnn2_group or cnn2_plain"
         )
-    if cast(float, training.delta) >= 1 / samples:
+    epsilon, delta = cast(float, training.epsilon), cast(float, training.delta)
+    if delta >= 1 / samples:
         raise OneshotError(
-            f"clients.delta={training.delta:g}: a client has {samples} samples, and a guarantee that fails that often "
+            f"clients.delta={delta:g}: a client has {samples} samples, and a guarantee that fails that often "
             f"says nothing; set it below {1 / samples:.2g}"
         )
+    if training.epochs > 0 and epsilon < (least := _least(training, samples)):
+        raise OneshotError(
+            f"clients.epsilon={epsilon:g}: no noise is enough for a client of {samples} samples at clients.delta="
+            f"{delta:g}; set it to {1.1 * least:.2g} or more"
+        )
+
+
+def _least(training: Training, samples: int) -> float:
+    """The epsilon with as much noise as Opacus tries: next to none of it is what gradients give away."""
+    rate, steps = _draws(training, samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a finer accounting would find a little less
+        return _spent(MAX_SIGMA / 2, rate, steps * training.epochs, cast(float, training.delta))

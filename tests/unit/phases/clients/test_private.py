@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.group_norm import cnn2_group
 from oneshot_fl.phases.clients.classifier import Classifier
-from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule
+from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule, check_private
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator
@@ -164,8 +165,53 @@ def test_what_gives_no_guarantee_is_refused(model, delta, says):
         PrivateModule(model(), SGD, _batches(100), training=replace(TRAINING, delta=delta))
 
 
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.01])
+def test_a_guarantee_that_no_noise_gives_is_refused_and_the_line_tells_one_that_some_gives(epsilon):
+    with pytest.raises(OneshotError, match=r"^clients\.epsilon=.*delta=0\.001; set it to [0-9.]+ or more") as told:
+        PrivateModule(_linear(), SGD, _batches(100), training=replace(TRAINING, epsilon=epsilon))
+    enough = float(str(told.value).split("set it to ")[1].split()[0])
+    assert PrivateModule(_linear(), SGD, _batches(100), training=replace(TRAINING, epsilon=enough)).noise > 0
+
+
+def _from(build):
+    return Architecture(recipe_of(build, name="theirs"))
+
+
+def test_every_client_is_checked_before_one_trains():
+    check_private(_from(cnn2_group), TRAINING, [40, 100], SMALL)
+    for samples in ([40, 1000], [1000, 40]):
+        with pytest.raises(OneshotError, match=r"^clients\.delta=0\.001: a client has 1000 samples"):
+            check_private(_from(cnn2_group), TRAINING, samples, SMALL)
+
+
+class TooMuch(nn.Module):
+    """Has a layer that nothing goes through, or draws or a buffer beside a parameter."""
+
+    def __init__(self, spec: DataSpec, *, what: str) -> None:
+        super().__init__()
+        self.head = nn.Linear(spec.size**2, spec.classes)
+        if what == "layer":
+            self.idle = nn.Linear(1, 1)
+        else:
+            self.scale = nn.Parameter(torch.ones(()))
+        if what == "buffer":
+            self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.dropout(x).flatten(1))
+
+
+@pytest.mark.parametrize("what", ["layer", "draws", "buffer"])
+def test_a_model_that_opacus_cannot_train_is_named(what):
+    architecture = Architecture(recipe_of(TooMuch, what=what, name="theirs"))
+    with pytest.raises(OneshotError, match=r"^model=theirs: Opacus cannot train it privately \(.*cnn2_group"):
+        check_private(architecture, TRAINING, [100], SMALL)
+
+
 def test_without_opacus_there_is_a_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     monkeypatch.delitem(sys.modules, "oneshot_fl.phases.clients.private")
     with pytest.raises(OneshotError, match=r"^clients\.epsilon=4: opacus is missing; pip install"):
         Classifier().module(_linear(), TRAINING, _batches(100), PIXELS)
+    with pytest.raises(OneshotError, match=r"^clients\.epsilon=4: opacus is missing; pip install"):
+        Classifier().check(_from(cnn2_group), TRAINING, [100], PIXELS)
