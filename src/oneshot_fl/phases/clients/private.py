@@ -1,9 +1,9 @@
 """Local training with differential privacy: DP-SGD (Abadi et al., "Deep Learning with Differential Privacy", 2016).
 
 Every step draws each sample with the same probability, clips each sample's gradient and adds noise to their sum. How
-much noise, follows from what may be spent. The guarantee is Opacus's accountant's, for a client's model alone, and for
-adding or removing one sample; label counts that a client uploads beside it are not covered. Noise is drawn from a
-seeded generator, so that runs repeat: with the seed kept secret.
+much noise, follows from what may be spent in all communication rounds together. The guarantee is Opacus's accountant's,
+for a client's models alone, and for adding or removing one sample; label counts that a client uploads beside them are
+not covered. Noise is drawn from a seeded generator, so that runs repeat: with the seed kept secret.
 """
 
 import warnings
@@ -87,10 +87,11 @@ class PrivateModule(ClientModule):
         optimizer.attach_step_hook(_lay_gradients_like_weights)
         return optimizer
 
-    def facts(self) -> dict[str, Any]:
-        """The epsilon that was spent, and the noise, in units of `clip`."""
-        delta, steps = cast(float, self.training_settings.delta), self.steps * len(self.epoch_losses)
-        spent = _spent(self.noise, self.rate, steps, delta) if steps else 0.0
+    def facts(self, earlier: int = 0) -> dict[str, Any]:
+        """The epsilon that this and `earlier` communication rounds have spent, and the noise, in units of `clip`."""
+        settings = self.training_settings
+        steps = self.steps * (earlier * settings.epochs + len(self.epoch_losses))
+        spent = _spent(self.noise, self.rate, steps, cast(float, settings.delta)) if steps else 0.0
         return {"epsilon": round(spent, 4), "noise": self.noise}
 
 
@@ -167,6 +168,11 @@ def _draws(training: Training, samples: int) -> tuple[float, int]:
     return min(1.0, training.batch_size / samples), steps
 
 
+def _epochs(training: Training) -> int:
+    """Of all communication rounds: each begins at a model that knows what the samples gave away in those before."""
+    return training.epochs * training.communication_rounds
+
+
 def _spent(noise: float, rate: float, steps: int, delta: float) -> float:
     """The epsilon of so many draws."""
     accountant = RDPAccountant()
@@ -175,14 +181,14 @@ def _spent(noise: float, rate: float, steps: int, delta: float) -> float:
 
 
 def _noise(training: Training, rate: float, steps: int) -> float:
-    """The least that spends no more than `epsilon` over all epochs, in units of `clip`."""
+    """The least that spends no more than `epsilon` over all epochs of all communication rounds, in units of `clip`."""
     if training.epochs == 0:
         return 0.0
     return get_noise_multiplier(
         target_epsilon=cast(float, training.epsilon),
         target_delta=cast(float, training.delta),
         sample_rate=rate,
-        steps=steps * training.epochs,
+        steps=steps * _epochs(training),
         accountant="rdp",
     )
 
@@ -211,4 +217,4 @@ def _least(training: Training, samples: int) -> float:
     rate, steps = _draws(training, samples)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a finer accounting would find a little less
-        return _spent(MAX_SIGMA / 2, rate, steps * training.epochs, cast(float, training.delta))
+        return _spent(MAX_SIGMA / 2, rate, steps * _epochs(training), cast(float, training.delta))

@@ -104,7 +104,7 @@ class TrainedClient:
     from_store: bool = False
     """Whether it was trained before."""
     epsilon: float | None = None
-    """What differentially private training spent; None: it was not private."""
+    """What differentially private training has spent since the first communication round; None: it is not private."""
 
 
 def train_clients(
@@ -222,7 +222,7 @@ class _LocalClient:
         self._probe(module.model)
         facts = {
             "losses": module.epoch_losses,
-            **module.facts(),
+            **module.facts(0 if self.start is None else self.start.communication_round),
             **self.plan.kind.facts(self.samples.labels, self.samples.spec.classes),
         }
         return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts, cost=Cost(macs=passes.macs))

@@ -55,6 +55,20 @@ def test_no_more_is_spent_than_was_allowed_and_not_much_less():
     assert PrivateModule(_linear(), SGD, _batches(100), training=TRAINING).facts()["epsilon"] == 0.0
 
 
+def test_communication_rounds_share_what_may_be_spent():
+    alone = PrivateModule(_linear(), SGD, _batches(100), training=TRAINING)
+    module = PrivateModule(_linear(), SGD, _batches(100), training=replace(TRAINING, communication_rounds=3))
+    again, reported = RDPAccountant(), []
+    for communication_round in range(3):
+        module.epoch_losses = [1.0, 1.0, 1.0]
+        for _ in range(12):
+            again.step(noise_multiplier=module.noise, sample_rate=0.25)
+        reported.append(module.facts(communication_round)["epsilon"])
+        assert reported[-1] == pytest.approx(again.get_epsilon(delta=0.001), abs=1e-3)
+    assert module.noise > alone.noise
+    assert reported[0] < reported[1] < 3.5 < reported[2] <= 4.0
+
+
 def test_one_sample_moves_the_weights_by_no_more_than_the_clip():
     """At zero weights the gradient is (-1/2, 1/2) x: of length 0.707 a sample, and here 0.1 at most."""
     training = replace(TRAINING, epochs=1, batch_size=2, clip=0.1)
