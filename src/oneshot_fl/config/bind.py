@@ -128,6 +128,8 @@ def _training(cfg: DictConfig, kind: KindName, name: str) -> Training:
         own = {**settings["cvae"], "seed": own["seed"]}
     if (rate := (settings["lr_of"] or {}).get(name)) is not None:
         own["optimizer"] = {**own["optimizer"], "lr": rate}
+    if own.get("epsilon") is not None:  # nothing else of the clients' training depends on how often it is repeated
+        own["communication_rounds"] = cfg.communication_rounds
     return _with_optimizer(Training, own)
 
 

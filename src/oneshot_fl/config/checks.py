@@ -213,11 +213,12 @@ def nearest_folder(path: Path) -> Path:
 
 
 def _check_precision(cfg: DictConfig) -> None:
-    """Scaled gradients are unscaled once a step, SAM needs them twice."""
-    if cfg.clients.get("sam") is not None and str(cfg.trainer.get("precision")) in ("16-mixed", "16"):
+    """Scaled gradients are unscaled once a step: SAM needs them twice, private training clips them before."""
+    asking = [name for name in ("sam", "epsilon") if cfg.clients.get(name) is not None]
+    if asking and str(cfg.trainer.get("precision")) in ("16-mixed", "16"):
         raise OneshotError(
-            f"clients.sam={cfg.clients.sam}: does not run with the scaled gradients of trainer.precision="
-            f"{cfg.trainer.precision}; use trainer.precision=bf16-mixed or 32-true"
+            f"clients.{asking[0]}={cfg.clients[asking[0]]}: does not run with the scaled gradients of "
+            f"trainer.precision={cfg.trainer.precision}; use trainer.precision=bf16-mixed or 32-true"
         )
 
 

@@ -9,16 +9,19 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.classifiers import cnn2, cnn3
 
 GROUPS = 32
-"""Of channels that are normalised together, at most (Wu and He, "Group Normalization", 2018)."""
+"""How many groups of channels that are normalised together there are, at most (Wu and He, "Group Normalization", 2018).
+
+A layer of 32 channels or fewer has a group for each: that is instance normalisation.
+"""
 
 
 def cnn2_group(spec: DataSpec) -> nn.Module:
-    """`cnn2` with group normalisation."""
+    """`cnn2` with group normalisation of single channels (it has 16 and 32): instance normalisation."""
     return group_normalised(cnn2(spec, norm=True))
 
 
 def cnn3_group(spec: DataSpec) -> nn.Module:
-    """`cnn3` with group normalisation."""
+    """`cnn3` with group normalisation, four of 128 channels together."""
     return group_normalised(cnn3(spec, norm=True))
 
 

@@ -20,7 +20,7 @@ from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.membership import Attack, attack, confidence, matched, relative
 from oneshot_fl.phases.memorisation import Memorisation, memorisation
-from oneshot_fl.seeds import torch_generator
+from oneshot_fl.seeds import derive_seed, torch_generator
 from oneshot_fl.values import Count, Images, Rule
 
 AT_ONCE = 512
@@ -142,12 +142,21 @@ def _pool(audit: Audit, data: Dataset, context: Context) -> _Pool:
     )
     total = len(audited.train_labels)
     halves = [half for pair in range(audit.references // 2) for half in _halves(total, audit.seed, pair)]
-    plan = ClientPlan(audit.architecture, audit.training, Classifier(), "evaluate.privacy.optimizer.lr")
     within = replace(context, log=context.log.within("privacy/"))
-    trained = train_clients(audited, halves, [plan] * len(halves), context=within, task="reference models")
+    plans = [_plan(audit, number) for number in range(len(halves))]
+    trained = train_clients(audited, halves, plans, context=within, task="reference models")
     seen = torch.stack([torch.isin(torch.arange(total), half) for half in halves])
     confidences = torch.stack([_confidences(one.upload.model, audited, torch.arange(total)) for one in trained])
     return _Pool(audited, torch.cat([own.cpu(), torch.full((len(foreign),), -1)]), confidences, seen)
+
+
+def _plan(audit: Audit, number: int) -> ClientPlan:
+    """Of a reference model, which begins where no client and no other one does, and draws as none does.
+
+    Else it would be nearer to the attacked clients than to any model of a stranger.
+    """
+    own = replace(audit.training, seed=derive_seed(audit.seed, "privacy", "reference model", number))
+    return ClientPlan(audit.architecture, own, Classifier(), "evaluate.privacy.optimizer.lr")
 
 
 def _drawn(total: int, most: int, seed: int, name: str) -> Tensor:

@@ -46,6 +46,15 @@ def test_fedmhos_large_vae_does_not_learn_at_the_small_ones_rate():
     assert (decoder.training.augmentation, decoder.training.sam) == ("none", None)
 
 
+def test_only_private_training_depends_on_how_often_it_is_repeated():
+    """The first round of other clients is the same however many follow, and found in the store."""
+    private, other = (
+        _bound("communication_rounds=3", clients, "model=cnn2_group") for clients in ("clients=dp", "clients=default")
+    )
+    assert {plan.training.communication_rounds for plan in private.clients} == {3}
+    assert {plan.training.communication_rounds for plan in other.clients} == {1}
+
+
 def test_a_client_trains_by_the_settings_of_its_kind():
     bound = _bound(
         *("method=fedmho", "clients=half_cvae", "partition.clients=4", "seed=3"),

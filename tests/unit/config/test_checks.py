@@ -62,6 +62,8 @@ def _complaint(*overrides: str) -> str:
         ("clients.epochs=true", ["clients.epochs=True", "whole number"]),
         ("clients.sam=0", ["clients.sam=0", "above 0, or null"]),
         ("clients=sam trainer.precision=16-mixed", ["clients.sam=0.05", "trainer.precision=bf16-mixed"]),
+        ("+clients.communication_rounds=3", ["clients.communication_rounds", "communication_rounds"]),
+        ("clients=dp trainer.precision=16-mixed", ["clients.epsilon=8", "trainer.precision=bf16-mixed"]),
         ("clients.lr_of={cvae_large:0}", ["clients.lr_of", "above 0", "or null"]),
         ("clients.lr_of=0.1", ["clients.lr_of=0.1", "a dictionary {name: value}, or null"]),
         ("clients.lr_of={cvae_larg:0.1}", ["clients.lr_of=cvae_larg", "did you mean cvae_large?"]),

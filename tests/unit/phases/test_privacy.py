@@ -8,6 +8,7 @@ from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2_torch
+from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.privacy import Audit, measure_privacy
 from tests.parts import SMALL, recipe_of
@@ -53,6 +54,22 @@ def test_who_remembers_is_found_and_who_does_not_is_not(context):
     assert ignores.loss.auc == 0.5
     assert found.server.samples == 30  # as many as there are test images of the same labels
     assert found.server.loss.auc == pytest.approx(0.5, abs=0.05)
+
+
+def test_reference_models_begin_and_draw_as_no_client_does_and_each_otherwise(context, monkeypatch):
+    data, asked = _data(), []
+
+    def watched(data, halves, plans, **settings):
+        asked.extend(plans)
+        return train_clients(data, halves, plans, **settings)
+
+    monkeypatch.setattr("oneshot_fl.phases.privacy.train_clients", watched)
+    model = KnowsMembers(data, torch.tensor([0]))
+    measure_privacy(replace(AUDIT, references=4), data, model, [], torch.arange(60), {}, context=context)
+    seeds = [plan.training.seed for plan in asked]
+    assert len({AUDIT.seed, *seeds}) == 5
+    starts = [AUDIT.architecture.as_clients_begin(SMALL, seed) for seed in (AUDIT.seed, *seeds)]
+    assert len({float(start.state_dict()["1.weight"].sum()) for start in starts}) == 5
 
 
 def test_copies_of_training_images_are_found(context):

@@ -1,6 +1,7 @@
 """Clients that train a classifier and upload it whole."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.optimizers import fused
 from oneshot_fl.parts.uploads import ClassifierUpload
 from oneshot_fl.phases.clients.module import Batch, ClientModule, SharpnessAwareModule
 from oneshot_fl.phases.clients.training import Sent, Training
@@ -22,6 +24,13 @@ class Classifier:
     settings: ClassVar[str] = "clients"
     """The configuration's key of its training."""
 
+    def check(self, architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
+        """Refuse private training that cannot be, or means nothing."""
+        if training.epsilon is not None:
+            with _opacus(training):
+                from oneshot_fl.phases.clients.private import check_private
+            check_private(architecture, training, samples, spec)
+
     def module(
         self,
         model: nn.Module,
@@ -32,7 +41,9 @@ class Classifier:
         """What trains the model."""
         optimizer = fused(training.optimizer)
         if training.epsilon is not None:
-            return _private(model, optimizer, batches, training)
+            with _opacus(training):
+                from oneshot_fl.phases.clients.private import PrivateModule
+            return PrivateModule(model, optimizer, batches, training=training)
         if training.sam is None:
             return ClientModule(model, optimizer, batches)
         return SharpnessAwareModule(model, optimizer, batches, rho=training.sam)
@@ -58,15 +69,13 @@ class Classifier:
         return ClassifierUpload(model, sent.samples, sent.key, sent.label_counts)
 
 
-def _private(
-    model: nn.Module, optimizer: OptimizerFactory, batches: Iterable[Batch], training: Training
-) -> ClientModule:
-    """What trains privately; only this needs Opacus."""
+@contextmanager
+def _opacus(training: Training) -> Iterator[None]:
+    """Only imports of what trains privately; nothing else needs Opacus."""
     try:
-        from oneshot_fl.phases.clients.private import PrivateModule
+        yield
     except ModuleNotFoundError as error:
         raise OneshotError(
             f"clients.epsilon={training.epsilon:g}: {error.name} is missing; pip install 'oneshot-fl[privacy]', or set "
             "it to null"
         ) from error
-    return PrivateModule(model, optimizer, batches, training=training)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.parts.uploads import DecoderUpload
@@ -37,6 +38,9 @@ class Autoencoder:
     uploads: ClassVar[str] = "decoders"
     settings: ClassVar[str] = "clients.cvae"
     """The configuration's key of its training."""
+
+    def check(self, architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
+        """Nothing is refused."""
 
     def module(self, model: Any, training: Training, batches: Iterable[Batch], spec: DataSpec) -> ClientModule:
         """What trains the model, a `CVAE`."""

@@ -53,8 +53,8 @@ class ClientModule(LightningModule):
         """The client's optimiser over all its parameters."""
         return self.optimizer(self.model.parameters())
 
-    def facts(self) -> dict[str, Any]:
-        """What is known of the training besides its losses: nothing."""
+    def facts(self, earlier: int = 0) -> dict[str, Any]:
+        """What is known of the training besides its losses: nothing; `earlier` communication rounds were before it."""
         return {}
 
 

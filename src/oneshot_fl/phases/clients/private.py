@@ -1,29 +1,32 @@
 """Local training with differential privacy: DP-SGD (Abadi et al., "Deep Learning with Differential Privacy", 2016).
 
 Every step draws each sample with the same probability, clips each sample's gradient and adds noise to their sum. How
-much noise, follows from what may be spent. The guarantee is Opacus's accountant's, for a client's model alone, and for
-adding or removing one sample; label counts that a client uploads beside it are not covered. Noise is drawn from a
-seeded generator, so that runs repeat: with the seed kept secret.
+much noise, follows from what may be spent in all communication rounds together. The guarantee is Opacus's accountant's,
+for a client's models alone, and for adding or removing one sample; label counts that a client uploads beside them are
+not covered. Noise is drawn from a seeded generator, so that runs repeat: with the seed kept secret.
 """
 
-import math
+import warnings
 from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 from opacus import GradSampleModule
 from opacus.accountants import RDPAccountant
-from opacus.accountants.utils import get_noise_multiplier
+from opacus.accountants.utils import MAX_SIGMA, get_noise_multiplier
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Training
+from oneshot_fl.seeds import seeded
 
 
 class PrivateModule(ClientModule):
@@ -34,7 +37,7 @@ class PrivateModule(ClientModule):
         training: with `epsilon`, `delta` and `clip`.
 
     Raises:
-        OneshotError: the model mixes samples, or the guarantee would say nothing.
+        OneshotError: the model mixes samples, or the guarantee would say nothing or cannot be given.
     """
 
     def __init__(
@@ -43,18 +46,35 @@ class PrivateModule(ClientModule):
         whole = cast(ImageBatches, batches)
         samples = len(whole.labels)
         _check(model, training, samples)
-        self.rate = min(1.0, training.batch_size / samples)
-        self.steps = math.ceil(1 / self.rate)
+        self.rate, self.steps = _draws(training, samples)
         self.training_settings = training
         super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
-        self.per_sample = GradSampleModule(model)
+        self.per_sample = _by_sample(model)
+
+    def step(self, batch: Batch, optimizer: Any) -> Tensor:
+        """In single precision from the images to the weights: gradients of single samples, clipping and noise ask it.
+
+        Autocast would also multiply the clipped gradients, and hand weights sums that are not of their kind.
+        """
+        with torch.autocast(batch[0].device.type, enabled=False):
+            return super().step(batch, optimizer) if len(batch[1]) else self._noise_alone(optimizer)
+
+    def _noise_alone(self, optimizer: Any) -> Tensor:
+        """The step of a draw without a sample, which shows by nothing that there was none; its loss is 0.
+
+        Nothing goes through the model, because not every layer can be differentiated for no sample.
+        """
+        optimizer.zero_grad()
+        parameters = list(self.model.parameters())
+        for parameter in parameters:
+            parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)  # type: ignore[attr-defined]  # Opacus's
+        optimizer.step()
+        return parameters[0].new_zeros(())
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean cross-entropy, 0 of no sample; in single precision, as the gradients of single samples ask for."""
-        x, y = batch
-        with torch.autocast(x.device.type, enabled=False):
-            return F.cross_entropy(self.per_sample(x), y, reduction="sum") / max(len(y), 1)
+        """The mean cross-entropy."""
+        return F.cross_entropy(self.per_sample(batch[0]), batch[1])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser, with clipped gradients and noise."""
@@ -67,12 +87,54 @@ class PrivateModule(ClientModule):
         optimizer.attach_step_hook(_lay_gradients_like_weights)
         return optimizer
 
-    def facts(self) -> dict[str, Any]:
-        """The epsilon that was spent, and the noise, in units of `clip`."""
-        accountant = RDPAccountant()
-        accountant.history = [(self.noise, self.rate, self.steps * len(self.epoch_losses))]
-        spent = accountant.get_epsilon(delta=cast(float, self.training_settings.delta)) if self.epoch_losses else 0.0
+    def facts(self, earlier: int = 0) -> dict[str, Any]:
+        """The epsilon that this and `earlier` communication rounds have spent, and the noise, in units of `clip`."""
+        settings = self.training_settings
+        steps = self.steps * (earlier * settings.epochs + len(self.epoch_losses))
+        spent = _spent(self.noise, self.rate, steps, cast(float, settings.delta)) if steps else 0.0
         return {"epsilon": round(spent, 4), "noise": self.noise}
+
+
+def check_private(architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
+    """Refuse before anybody trains what would be refused when one client's turn has come.
+
+    Args:
+        samples: how many each client of this architecture has.
+
+    Raises:
+        OneshotError: the model mixes samples, or Opacus cannot train it; or a client's guarantee would say nothing, or
+            cannot be given.
+    """
+    model = architecture.as_clients_begin(spec, training.seed)
+    for count in dict.fromkeys(samples):
+        _check(model, training, count)
+    with seeded(training.seed, "private trial"):
+        _try(model, architecture.name, spec)
+
+
+def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
+    """One step on two black images: whether Opacus can train a model, only that tells."""
+    x, y = torch.zeros(2, spec.channels, spec.size, spec.size), torch.zeros(2, dtype=torch.long)
+    nowhere = torch.optim.SGD(model.parameters(), lr=0.0)
+    try:
+        optimizer = DPOptimizer(nowhere, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that images have no gradients
+            F.cross_entropy(_by_sample(model)(x), y).backward()
+        optimizer.step()
+    except Exception as error:  # whatever Opacus raises is its answer to this model
+        raise OneshotError(
+            f"model={name}: Opacus cannot train it privately ({one_line(error)}); choose another, for instance "
+            "model=cnn2_group or cnn3_group, or clients=default"
+        ) from error
+
+
+def _by_sample(model: nn.Module) -> GradSampleModule:
+    """The model as Opacus takes gradients of single samples: no layer may overwrite what one with a hook gave it."""
+    overwriting: list[Any] = [module for module in model.modules() if getattr(module, "inplace", False)]
+    for module in overwriting:
+        module.inplace = False
+    return GradSampleModule(model)
 
 
 def _lay_gradients_like_weights(optimizer: DPOptimizer) -> None:
@@ -100,15 +162,33 @@ class PoissonBatches:
             yield whole.spec.to_input(augmented), whole.labels[index]
 
 
+def _draws(training: Training, samples: int) -> tuple[float, int]:
+    """With what probability each sample is drawn, and how many draws are an epoch."""
+    steps = -(-samples // training.batch_size)  # rounded up; 1 / rate may be a hair above a whole number
+    return min(1.0, training.batch_size / samples), steps
+
+
+def _epochs(training: Training) -> int:
+    """Of all communication rounds: each begins at a model that knows what the samples gave away in those before."""
+    return training.epochs * training.communication_rounds
+
+
+def _spent(noise: float, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of so many draws."""
+    accountant = RDPAccountant()
+    accountant.history = [(noise, rate, steps)]
+    return accountant.get_epsilon(delta=delta)
+
+
 def _noise(training: Training, rate: float, steps: int) -> float:
-    """The least that spends no more than `epsilon` over all epochs, in units of `clip`."""
+    """The least that spends no more than `epsilon` over all epochs of all communication rounds, in units of `clip`."""
     if training.epochs == 0:
         return 0.0
     return get_noise_multiplier(
         target_epsilon=cast(float, training.epsilon),
         target_delta=cast(float, training.delta),
         sample_rate=rate,
-        steps=steps * training.epochs,
+        steps=steps * _epochs(training),
         accountant="rdp",
     )
 
@@ -119,8 +199,22 @@ def _check(model: nn.Module, training: Training, samples: int) -> None:
             f"clients.epsilon={training.epsilon:g}: the clients' model has batch normalisation, which mixes samples; "
             "choose one without, for instance model=cnn2_group or cnn2_plain"
         )
-    if cast(float, training.delta) >= 1 / samples:
+    epsilon, delta = cast(float, training.epsilon), cast(float, training.delta)
+    if delta >= 1 / samples:
         raise OneshotError(
-            f"clients.delta={training.delta:g}: a client has {samples} samples, and a guarantee that fails that often "
+            f"clients.delta={delta:g}: a client has {samples} samples, and a guarantee that fails that often "
             f"says nothing; set it below {1 / samples:.2g}"
         )
+    if training.epochs > 0 and epsilon < (least := _least(training, samples)):
+        raise OneshotError(
+            f"clients.epsilon={epsilon:g}: no noise is enough for a client of {samples} samples at clients.delta="
+            f"{delta:g}; set it to {1.1 * least:.2g} or more"
+        )
+
+
+def _least(training: Training, samples: int) -> float:
+    """The epsilon with as much noise as Opacus tries: next to none of it is what gradients give away."""
+    rate, steps = _draws(training, samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a finer accounting would find a little less
+        return _spent(MAX_SIGMA / 2, rate, steps * _epochs(training), cast(float, training.delta))

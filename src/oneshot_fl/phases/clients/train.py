@@ -43,6 +43,9 @@ class Kind(Protocol):
     settings: ClassVar[str]
     """The configuration's key of its training."""
 
+    def check(self, architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
+        """Refuse what would only fail when a client trains; `samples` is how many each client of them has."""
+
     def module(
         self,
         model: nn.Module,
@@ -101,7 +104,7 @@ class TrainedClient:
     from_store: bool = False
     """Whether it was trained before."""
     epsilon: float | None = None
-    """What differentially private training spent; None: it was not private."""
+    """What differentially private training has spent since the first communication round; None: it is not private."""
 
 
 def train_clients(
@@ -125,7 +128,8 @@ def train_clients(
         task: what the progress is called.
 
     Raises:
-        OneshotError: a client's training diverged; nothing of it is stored.
+        OneshotError: one of them cannot train as it is told, and none has; or one's training diverged, and nothing of
+            it is stored.
     """
     epochs = [plan.training.epochs for plan in plans]
     progress = context.progress.task(task, sum(epochs), "client epochs")
@@ -139,10 +143,21 @@ def train_clients(
         )
         for k, client in enumerate(clients)
     ]
+    _check([client for client, one in zip(clients, wanted, strict=True) if not context.store.has(one)])
     artifacts = make_all(wanted, epochs, context=context, task=progress)
     progress.finish()
     pairs = zip(clients, artifacts, strict=True)
     return [client.trained(artifact, context, label_counts=label_counts) for client, artifact in pairs]
+
+
+def _check(clients: Sequence["_LocalClient"]) -> None:
+    """Refuse what cannot train before anybody does, clients of one architecture and training together."""
+    alike: dict[tuple[int, int], list[_LocalClient]] = {}
+    for client in clients:
+        alike.setdefault((id(client.plan.architecture), id(client.plan.training)), []).append(client)
+    for group in alike.values():
+        plan, spec = group[0].plan, group[0].samples.spec
+        plan.kind.check(plan.architecture, plan.training, [len(each.samples) for each in group], spec)
 
 
 def _samples(own: OwnSamples, poison: Recipe[Poison] | None) -> OwnSamples:
@@ -207,7 +222,7 @@ class _LocalClient:
         self._probe(module.model)
         facts = {
             "losses": module.epoch_losses,
-            **module.facts(),
+            **module.facts(0 if self.start is None else self.start.communication_round),
             **self.plan.kind.facts(self.samples.labels, self.samples.spec.classes),
         }
         return Artifact(self.plan.kind.uploaded(module.model).state_dict(), facts, cost=Cost(macs=passes.macs))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.recipe import Recipe
-from oneshot_fl.values import BatchSize, CountOrZero, Positive, Radius, Seed, Share
+from oneshot_fl.values import BatchSize, Count, CountOrZero, Positive, Radius, Seed, Share
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,13 @@ class Training:
     sam: Radius | None = None
     """Radius rho of sharpness-aware minimisation; None for none."""
     epsilon: Positive | None = None
-    """What differentially private training may spend, with `delta` and `clip`; None: it is not private."""
+    """What differentially private training may spend in all, with `delta` and `clip`; None: it is not private."""
     delta: Share | None = None
     """How likely the guarantee may fail; below one over the client's samples."""
     clip: Positive | None = None
     """The longest gradient that one sample may have."""
+    communication_rounds: Count = 1
+    """How often private training is repeated within `epsilon`; otherwise 1, as nothing then depends on it."""
 
 
 @dataclass(frozen=True)

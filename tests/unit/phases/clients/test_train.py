@@ -8,9 +8,10 @@ import torch
 from rich.console import Console
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
+from oneshot_fl.models.group_norm import cnn2_group
 from oneshot_fl.models.zoo import resnet
 from oneshot_fl.parts.attacks import Backdoor, LabelFlip
 from oneshot_fl.phases.clients.classifier import Classifier
@@ -20,7 +21,7 @@ from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.tracking.progress import Progress
 from tests.parts import recipe_of
 
-OPTIONS = {"cnn2": {"norm": True}, "resnet": {"depth": 18}}
+OPTIONS = {"cnn2": {"norm": True}, "resnet": {"depth": 18}, "cnn2_group": {}}
 
 
 def _training(*, lr=0.05, **settings):
@@ -135,6 +136,22 @@ def test_a_diverged_client_is_never_stored_and_the_line_names_client_and_learnin
         with pytest.raises(OneshotError, match=line):
             train_clients(data, [torch.arange(20), torch.arange(20, 60)], plans, context=context)
         assert len(list(context.store.root.glob("clients/*/manifest.json"))) == 1  # client 0's
+
+
+def test_what_one_client_cannot_train_with_ends_before_another_trains(data, context):
+    private = {"epsilon": 8.0, "delta": 0.03, "clip": 1.0}
+    with pytest.raises(OneshotError, match=r"^clients\.delta=0\.03: a client has 40 samples"):
+        _train(data, context, [range(20), range(20, 60)], cnn2_group, epochs=1, **private)
+    assert not list(context.store.root.glob("clients/*/manifest.json"))
+
+
+def test_what_is_reported_of_a_later_communication_round_has_the_earlier_ones_in_it(data, context):
+    private = {"epsilon": 8.0, "delta": 0.01, "clip": 1.0, "communication_rounds": 2}
+    plan, index = _plan(cnn2_group, epochs=1, **private), [torch.arange(20)]
+    (first,) = train_clients(data, index, [plan], context=context)
+    start = InitialModel(first.upload.model, first.upload.key, 1)
+    (second,) = train_clients(data, index, [plan], context=context, start=start)
+    assert 0 < first.epsilon < 7.5 < second.epsilon <= 8
 
 
 def test_a_client_that_diverges_in_its_very_last_step_is_noticed_too(data, context):
