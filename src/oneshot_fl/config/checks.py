@@ -23,6 +23,9 @@ from oneshot_fl.recipe import needs_of
 TERMS = ("objective", "student")
 """The slots of a method that hold named loss terms."""
 
+STORES = ("store", "data.cache")
+FOLDERS = (*STORES, "data.root", "proxy.root")
+
 
 def check(cfg: DictConfig) -> None:
     """Everything that can be known to be wrong before data are read.
@@ -193,9 +196,10 @@ def _check_lengths(settings: dict[Any, Any]) -> None:
 
 
 def _check_folders(settings: dict[Any, Any]) -> None:
-    """Folders that are files, and a store that cannot be written."""
-    for key, text in {"store": settings["store"], "data.root": settings["data"].get("root")}.items():
-        if text is None:
+    """Folders that are files, and stores that cannot be written."""
+    for key in FOLDERS:
+        text = reduce(lambda node, name: node.get(name) or {}, key.split("."), settings)
+        if not isinstance(text, str):
             continue
         try:
             there = nearest_folder(Path(text).expanduser())
@@ -203,7 +207,7 @@ def _check_folders(settings: dict[Any, Any]) -> None:
             raise OneshotError(f"{key}={shown(text)}: is no path here ({getattr(error, 'strerror', error)})") from error
         if not there.is_dir():
             raise OneshotError(f"{key}={shown(text)}: {there} is a file, not a folder; set another folder")
-        if key == "store" and not os.access(there, os.W_OK | os.X_OK):
+        if key in STORES and not os.access(there, os.W_OK | os.X_OK):
             raise OneshotError(f"{key}={shown(text)}: {there} cannot be written; set another folder")
 
 

@@ -81,7 +81,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     if not all(map(is_ours, [*(_target(config.get(group)) for group in MADE_ANEW), *targets])):
         return None
     roots = {str(node["root"]) for group in ("data", "proxy") if (node := config[group]).get("root")}
-    stamps = {root: _stamp(Path(root)) for root in sorted(roots)}
+    stamps = {root: _stamp(Path(os.path.expanduser(root))) for root in sorted(roots)}
     if None in stamps.values():
         return None
     grouped = bool(config["logger"].keys() - {"csv"})

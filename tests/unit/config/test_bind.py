@@ -79,6 +79,21 @@ def test_a_store_may_be_relative_and_is_found_from_anywhere(tmp_path, monkeypatc
     assert _bound("store='~/there'").store == Path.home() / "there"
 
 
+def test_data_may_lie_in_the_users_home():
+    folder = _bound("data=image_folder", "data.root='~/x'", "data.cache='~/y'").data.load.settings
+    assert (folder["root"], folder["cache"]) == (str(Path.home() / "x"), str(Path.home() / "y"))
+    home = str(Path.home() / "x")
+    assert _bound("data=mnist", "data_root='~/x'").data.load.settings["root"] == home
+    lent = _bound("proxy=dataset", "proxy.data=mnist", "proxy.root='~/x'").proxy.other
+    assert lent.settings["root"] == home
+
+
+def test_decoded_images_are_kept_in_the_store_unless_another_is_set():
+    folder = ("data=image_folder", "data.root=x", "store=/here")
+    assert _bound(*folder).data.load.settings["cache"] == "/here"
+    assert _bound(*folder, "data.cache=/there").data.load.settings["cache"] == "/there"
+
+
 @pytest.mark.parametrize("overrides", [["evaluate=default"], ["evaluate=fidelity", "method=fedavg"]])
 def test_nothing_is_measured_unless_asked_for_or_without_synthetic_images(overrides):
     assert _bound(*overrides).evaluation.fidelity is None

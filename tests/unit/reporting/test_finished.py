@@ -135,6 +135,13 @@ def test_files_behind_links_count_and_a_link_back_up_ends(root, tmp_path):
     assert _key(root) != key
 
 
+def test_files_of_a_root_in_the_users_home_count(root, monkeypatch):
+    monkeypatch.setenv("HOME", str(root.parent))
+    key = _key("~/data")
+    (root / "train" / "new.png").write_bytes(b"more")
+    assert _key("~/data") != key
+
+
 def _finish(folder, key, status="done", arithmetic="cpu.32-true"):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps({"key": key, "status": status, "arithmetic": arithmetic}))
