@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
-from oneshot_fl.config.compose import architecture, composed, plain, recipe
+from oneshot_fl.config.compose import architecture, plain, recipe
+from oneshot_fl.config.lent import asked, lent
 from oneshot_fl.config.record import record
-from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
@@ -48,7 +49,7 @@ def bind(cfg: DictConfig) -> Experiment:
         **vars(serving),
         data=replace(_data(cfg.data), development=cfg.development),
         partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
-        proxy=_proxy(cfg.proxy),
+        proxy=_proxy(cfg),
         clients=_poisoned(_clients(cfg), attack),
         attack=attack,
         communication_rounds=cfg.communication_rounds,
@@ -93,15 +94,13 @@ def _data(node: DictConfig) -> DataPlan:
     return DataPlan(node.name, recipe({**settings, **paths}))
 
 
-def _proxy(node: DictConfig) -> ProxyPlan:
-    settings = plain(node)
-    if (name := settings.pop("data", None)) is None:
-        return ProxyPlan(node.name, recipe(settings))
-    root, other = settings.pop("root"), composed(f"data={name}").data
-    if "root" in other:
-        other.root = root
-    load: Callable[[], Dataset] = _data(other).load
-    return ProxyPlan(node.name, recipe(settings), load)
+def _proxy(cfg: DictConfig) -> ProxyPlan:
+    settings = plain(cfg.proxy)
+    name = settings.pop("data", None)
+    if name is None:
+        return ProxyPlan(cfg.proxy.name, recipe(settings))
+    del settings["root"]
+    return ProxyPlan(cfg.proxy.name, recipe(settings), partial(asked, name, _data(lent(cfg)).load))
 
 
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:

@@ -84,8 +84,6 @@ def test_data_may_lie_in_the_users_home():
     assert (folder["root"], folder["cache"]) == (str(Path.home() / "x"), str(Path.home() / "y"))
     home = str(Path.home() / "x")
     assert _bound("data=mnist", "data_root='~/x'").data.load.settings["root"] == home
-    lent = _bound("proxy=dataset", "proxy.data=mnist", "proxy.root='~/x'").proxy.other
-    assert lent.settings["root"] == home
 
 
 def test_decoded_images_are_kept_in_the_store_unless_another_is_set():
