@@ -15,6 +15,7 @@ from oneshot_fl.code import digest
 from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Store
+from oneshot_fl.values import SIDE
 
 Files = list[tuple[Path, int]]
 """Image files and their labels."""
@@ -146,13 +147,16 @@ def read_images(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`.
 
-    With `how.size=None` all images must already be square and of one size; with a number they are resized to it. They
-    are kept in the store `cache` under the contents of all files and the code that decodes them.
+    With `how.size=None` all images must already be square and of one size, which must be one that could be set; with a
+    number they are resized to it. They are kept in the store `cache` under the contents of all files and the code that
+    decodes them.
 
     Raises:
-        OneshotError: a file is no image, or sizes differ.
+        OneshotError: a file is no image, or sizes differ or are too small or too large.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
+    if how.size is None:
+        _check_side(_first(paths), how, origin)
     contents = {part: _sha256(found, origin) for part, found in paths.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
     artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
@@ -174,9 +178,21 @@ def _sha256(paths: Iterable[Path], origin: Origin) -> str:
     return digest.hexdigest()
 
 
+def _first(paths: Mapping[str, list[Path]]) -> Path:
+    return next(path for part in paths.values() for path in part)
+
+
+def _check_side(path: Path, how: Decoding, origin: Origin) -> None:
+    side = decode(path, how, origin).shape[1]
+    if not SIDE.holds(side):
+        raise OneshotError(
+            f"data.size=null: {path} is {side} pixels high, and a side must be {SIDE.says}: set data.size to resize "
+            "all images"
+        )
+
+
 def _decode_all(paths: Mapping[str, list[Path]], how: Decoding, origin: Origin) -> Artifact:
-    first = next(path for part in paths.values() for path in part)
-    side = decode(first, how, origin).shape[1]
+    side = decode(_first(paths), how, origin).shape[1]
     tensors = {}
     for part, found in paths.items():
         images = np.empty((len(found), how.channels, side, side), dtype=np.uint8)  # filled in place: may be gigabytes

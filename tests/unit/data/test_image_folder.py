@@ -54,6 +54,19 @@ def test_a_data_set_knows_how_its_files_were_read(folder):
     assert _load(folder, max_value=4095.0, background=0).to(torch.device("cpu")).tones == Tones(4095.0, 0)
 
 
+@pytest.mark.parametrize(("side", "fits"), [(7, False), (8, True), (1024, True), (1025, False)])
+def test_images_as_they_are_have_a_side_that_could_be_set(side, fits, tmp_path):
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            write_image(tmp_path / "insects" / split / name / "0.png", 1, size=side)
+    if fits:
+        assert _load(tmp_path / "insects").spec.size == side
+    else:
+        with pytest.raises(OneshotError, match=rf"data\.size=null: .*0\.png is {side} pixels high.*between 8 and 1024"):
+            _load(tmp_path / "insects")
+        assert _load(tmp_path / "insects", size=16).spec.size == 16
+
+
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
     monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)  # a second decoding would fail
