@@ -83,3 +83,12 @@ Widths = Annotated[list[Width], NOT_EMPTY]
 Label = str | int
 """A name that may be a number, for instance of a folder."""
 Names = Annotated[list[Label], DIFFERENT]
+
+
+def _is_torchvisions(name: str) -> bool:
+    from torchvision import models
+
+    return name in models.list_models(module=models)
+
+
+TorchvisionName = Annotated[str, Rule("a classifier of torchvision.models, for instance densenet121", _is_torchvisions)]

@@ -16,6 +16,7 @@ from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_s
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
+from oneshot_fl.config.training import check_no_idle, check_rates
 from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
@@ -44,7 +45,8 @@ def check(cfg: DictConfig) -> None:
     check_called(settings)
     _check_teacher(settings)
     _check_names(settings)
-    client_nodes(cfg)
+    check_rates(cfg)
+    check_no_idle(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)
     _check_lengths(settings)
@@ -119,13 +121,12 @@ def _check_missing(cfg: DictConfig) -> None:
 def _check_names(settings: dict[Any, Any]) -> None:
     """Names of architectures and data sets that there are."""
     known_of = {group: choices(group) for group in ("model", "cvae")}
-    rates, architectures = settings["clients"]["lr_of"] or {}, _named_architectures(settings)
+    architectures = _named_architectures(settings)
 
     def of(group: str) -> Iterable[Any]:
         return (settings[group].get("of") or {}).values()
 
     named: list[tuple[str, Any, Mapping[str, Path]]] = [
-        *(("clients.lr_of", name, {**known_of["model"], **known_of["cvae"]}) for name in rates),
         *((f"{group}.of", name, known) for group, known in known_of.items() for name in of(group)),
         *((key, name, known_of[group]) for key, name, group in architectures),
         ("proxy.data", settings["proxy"].get("data"), choices("data")),

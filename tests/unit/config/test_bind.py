@@ -33,6 +33,12 @@ def test_an_architecture_may_have_a_learning_rate_of_its_own():
     assert keys == {"cnn2": "clients.lr_of.cnn2", "lenet5": "clients.optimizer.lr"}
 
 
+def test_a_rate_may_be_told_by_the_name_that_another_setting_gives_an_architecture():
+    chosen = ("model=torchvision", "model.architecture=squeezenet1_0", "method=fedavg", "data=mnist")
+    (rate,) = _rates(_bound(*chosen, "clients.lr_of={squeezenet1_0: 0.5}")).values()
+    assert rate == 0.5
+
+
 def test_fedmhos_large_vae_does_not_learn_at_the_small_ones_rate():
     bound = _bound(
         "data=mnist", "method=fedcvae_ens", "clients=fedmho", "cvae=fedmho", "clients.kinds=[cvae,classifier]"
