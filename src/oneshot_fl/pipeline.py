@@ -57,6 +57,8 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     with session(experiment, folder, console) as context:
         preparing = Meter()
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+        for note in given.data.notes:
+            context.progress.note(note)
         check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
         for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):

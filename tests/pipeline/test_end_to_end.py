@@ -295,6 +295,14 @@ def test_a_model_that_does_not_take_images_whose_size_their_files_tell_is_not_tr
     assert not (tmp_path / "s" / "clients").exists()
 
 
+def test_files_of_a_data_set_that_are_left_out_are_mentioned(tiny, digit_domains, tmp_path, capsys):
+    (tmp_path / "digits" / "mnist" / "list.csv").write_text("0,1")
+    run(tiny(*digit_domains, "partition=iid", "method=fedavg"), tmp_path / "run")
+    assert "note: data.root: files that are not read as images: 1, for instance" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path):
     own = f"store={tmp_path / 'store'}"
     chosen = ("method=fedmho_md", "clients=half_cvae", "partition.clients=4", *few_images("fedmho_md"))

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,10 +39,10 @@ class Unusable:
 
 
 def suffixes() -> tuple[str, ...]:
-    """How the names of image files end: torchvision's list, and GIF."""
+    """How the names of image files end: torchvision's list, and what Pillow reads besides without any other program."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
-    return (*IMG_EXTENSIONS, ".gif")
+    return (*IMG_EXTENSIONS, ".gif", ".jfif", ".jp2", ".avif")
 
 
 def subfolders(folder: Path, origin: Origin = DATA_SET) -> list[str]:
@@ -140,6 +140,26 @@ def labelled(
             "everywhere"
         )
     return files
+
+
+def unread(folders: Iterable[Path], files: Mapping[str, Files]) -> tuple[str, ...]:
+    """A line on files in the folders of a data set that are not among its images; none where there is no such file."""
+    used = {path for found in files.values() for path, _ in found}
+    left = [path for folder in folders for path in _visible(folder) if path not in used]
+    if not left:
+        return ()
+    why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
+    return (f"data.root: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """All files below a folder that are not hidden, each folder once."""
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in seen else sorted(name for name in folders if not _is_hidden(name))
+        yield from (Path(parent, name) for name in sorted(names) if real not in seen and not _is_hidden(name))
+        seen.add(real)
 
 
 def read_images(
