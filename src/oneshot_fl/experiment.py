@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.attacks import poisons
 from oneshot_fl.parts.slots import Ensemble, Hearing, Method, UploadStep
@@ -87,6 +88,13 @@ class Experiment(Serving):
     """An `UploadStep`, or a `Poison`, which hostile clients have in their plans."""
     communication_rounds: Count
     plots: Plots
+
+    @property
+    def architectures(self) -> tuple[Architecture, ...]:
+        """Of all models that will be trained: the clients', the server's, and those that something is measured by."""
+        measures = (self.evaluation.fidelity, self.evaluation.privacy)
+        measuring = (each.architecture for each in measures if each is not None)
+        return *(plan.architecture for plan in self.clients), *self.student.architectures, *measuring
 
     @property
     def attack_on_uploads(self) -> Recipe[UploadStep] | None:

@@ -19,6 +19,7 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.trial import check_models
 from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.slots import UploadStep, step_for
@@ -56,6 +57,9 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     with session(experiment, folder, console) as context:
         preparing = Meter()
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+        for note in given.data.notes:
+            context.progress.note(note)
+        check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
         for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
             if measure is not None:

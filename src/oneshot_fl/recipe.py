@@ -1,10 +1,15 @@
 """Parts that are chosen but not made yet, and how keys and records tell of them."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from oneshot_fl.code import digest, module_of
+from oneshot_fl.code import PACKAGE, digest, module_of
+from oneshot_fl.errors import OneshotError
 
 T = TypeVar("T")
 
@@ -71,7 +76,47 @@ def _collect(node: Any, found: dict[str, None]) -> None:
 def digest_of(phase: str, inputs: Any, *others: str) -> str:
     """A digest of the code that a phase's result depends on: its own module's, and that of every `_target_` inside.
 
+    The contents of files that a user's own part names in its settings count as code does: it may read them.
+
     Args:
         others: modules that do the work and that neither the phase's module nor the inputs name.
+
+    Raises:
+        OneshotError: such a file cannot be read.
     """
-    return digest([phase, *others, *map(module_of, targets(inputs))])
+    code = digest([phase, *others, *map(module_of, targets(inputs))])
+    if not (contents := {name: _contents(name) for name in sorted(set(_own_files(inputs, own=False)))}):
+        return code
+    return hashlib.sha256(json.dumps([code, contents]).encode()).hexdigest()[: len(code)]
+
+
+def is_ours(target: str) -> bool:
+    """Whether a `_target_` is of this package: what its parts read from files is known."""
+    return target.startswith(f"{PACKAGE}.")
+
+
+def _own_files(node: Any, *, own: bool) -> Iterator[str]:
+    """Files that settings name below a `_target_` that is not ours."""
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        own = own or (isinstance(target, str) and not is_ours(target))
+        node = list(node.values())
+    if isinstance(node, str) and own and os.path.isfile(os.path.expanduser(node)):
+        yield node
+    for inner in node if isinstance(node, list | tuple) else ():
+        yield from _own_files(inner, own=own)
+
+
+def _contents(name: str) -> str:
+    path = os.path.expanduser(name)
+    try:
+        status = os.stat(path)
+        return _sha256(os.path.abspath(path), status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise OneshotError(f"{name}: cannot be read ({error.strerror}); a part's settings name this file") from error
+
+
+@lru_cache(maxsize=256)  # every client's key asks again
+def _sha256(path: str, _size: int, _changed: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

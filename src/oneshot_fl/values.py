@@ -69,7 +69,8 @@ Width = Annotated[int, AT_LEAST_ONE, at_most(16_384)]
 Retries = Annotated[int, AT_LEAST_ONE, at_most(1_000_000)]
 Spread = Annotated[float, NOT_BELOW_ZERO, Rule("a number of at most 10", lambda value: value <= 10)]
 """The sigma of a log-normal law."""
-Side = Annotated[int, Rule("a whole number between 8 and 1024", lambda value: 8 <= value <= 1024)]
+SIDE = Rule("a whole number between 8 and 1024", lambda value: 8 <= value <= 1024)
+Side = Annotated[int, SIDE]
 """Pixels; the smallest that all models take to the largest that fits a CPU."""
 Channels = Annotated[Literal[1, 3], Rule("1 (grey) or 3 (colour)", lambda value: value in (1, 3))]
 Means = Annotated[list[Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]], NOT_EMPTY]
@@ -82,3 +83,12 @@ Widths = Annotated[list[Width], NOT_EMPTY]
 Label = str | int
 """A name that may be a number, for instance of a folder."""
 Names = Annotated[list[Label], DIFFERENT]
+
+
+def _is_torchvisions(name: str) -> bool:
+    from torchvision import models
+
+    return name in models.list_models(module=models)
+
+
+TorchvisionName = Annotated[str, Rule("a classifier of torchvision.models, for instance densenet121", _is_torchvisions)]

@@ -285,6 +285,24 @@ def test_a_held_out_domain_is_the_test_set_and_on_record(tiny, digit_domains, tm
     assert summary["server"]["accuracy_last"] in [round(right / 6, 6) for right in range(7)]
 
 
+@pytest.mark.parametrize(("name", "line"), [("vit_b_16", "cannot be built for 3x8x8"), ("googlenet", "no classifier")])
+def test_a_model_that_does_not_take_images_whose_size_their_files_tell_is_not_trained(
+    tiny, digit_domains, tmp_path, name, line
+):
+    own = ("data.size=null", "partition=iid", "method=fedavg", "model=torchvision", f"model.architecture={name}")
+    with pytest.raises(OneshotError, match=f"^{name}: .*{line}"):
+        run(tiny(*digit_domains, *own), tmp_path / "run")
+    assert not (tmp_path / "s" / "clients").exists()
+
+
+def test_files_of_a_data_set_that_are_left_out_are_mentioned(tiny, digit_domains, tmp_path, capsys):
+    (tmp_path / "digits" / "mnist" / "list.csv").write_text("0,1")
+    run(tiny(*digit_domains, "partition=iid", "method=fedavg"), tmp_path / "run")
+    assert "note: data.root: files that are not read as images: 1, for instance" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_of_a_vae_only_decoder_and_label_counts_leave_the_client(tiny, tmp_path):
     own = f"store={tmp_path / 'store'}"
     chosen = ("method=fedmho_md", "clients=half_cvae", "partition.clients=4", *few_images("fedmho_md"))

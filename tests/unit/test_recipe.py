@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import Recipe, described, digest_of, targets
 from tests.parts import recipe_of
 
@@ -86,3 +87,33 @@ def test_a_digest_follows_the_phase_and_every_target_inside():
     assert first == digest_of("oneshot_fl.seeds", {"method": {"term": {**inputs["method"]["term"], "weight": 2.0}}})
     assert len({first, digest_of("oneshot_fl.seeds", other), digest_of("oneshot_fl.values", {})}) == 3
     assert digest_of("oneshot_fl.seeds", other) != digest_of("oneshot_fl.seeds", {})
+
+
+def _of_own_part(setting, target="tests.unit.test_recipe._Scaled"):
+    return digest_of("oneshot_fl.seeds", {"model": {"_target_": target, "inner": [{"weights": setting}]}})
+
+
+def test_a_digest_follows_files_that_a_part_that_is_not_ours_names(tmp_path, monkeypatch):
+    weights = tmp_path / "weights.bin"
+    plain = _of_own_part(str(weights))  # there is no such file yet
+    weights.write_bytes(b"1")
+    first = _of_own_part(str(weights))
+    assert first == _of_own_part(str(weights))
+    assert len(first) == len(plain)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    weights.write_bytes(b"two")
+    assert len({plain, first, _of_own_part(str(weights)), _of_own_part("~/weights.bin")}) == 4
+    ours = "oneshot_fl.models.classifiers.cnn2"  # our parts say themselves what they read
+    assert _of_own_part(str(weights), ours) == _of_own_part("elsewhere", ours)
+
+
+def test_a_file_that_a_part_names_and_nobody_can_read_is_named(tmp_path, monkeypatch):
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(b"1")
+    monkeypatch.setattr("oneshot_fl.recipe._sha256", _no_permission)
+    with pytest.raises(OneshotError, match=r"weights\.bin: cannot be read \(Permission denied\)"):
+        _of_own_part(str(weights))
+
+
+def _no_permission(*_):
+    raise PermissionError(13, "Permission denied")

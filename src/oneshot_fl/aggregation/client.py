@@ -15,6 +15,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.described import ModelDescription, class_name
 from oneshot_fl.models.model_file import write_model
+from oneshot_fl.models.trial import check_models
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -60,6 +61,7 @@ def train_client(
             "partition.clients to how many there are"
         )
     plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
+    check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
         store = open_store(experiment.store, arithmetic(experiment.trainer))
         context = Context(store, experiment.trainer, progress, RunLog([]))

@@ -1,7 +1,9 @@
 """The door: a composed configuration becomes an `Experiment`, or the line that says what is wrong with it."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,9 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
-from oneshot_fl.config.compose import architecture, composed, plain, recipe
+from oneshot_fl.config.compose import architecture, plain, recipe
+from oneshot_fl.config.lent import asked, lent
 from oneshot_fl.config.record import record
-from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
@@ -31,6 +33,8 @@ from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.recipe import Recipe
 
+PATHS = ("root", "cache")
+"""Keys of a data set that name folders."""
 KINDS: dict[KindName, Kind] = {"classifier": Classifier(), "cvae": Autoencoder()}
 
 
@@ -43,9 +47,9 @@ def bind(cfg: DictConfig) -> Experiment:
     attack, serving = _optional(cfg.attack), bind_serving(cfg)
     experiment = Experiment(
         **vars(serving),
-        data=replace(_data(cfg.data, serving.store), development=cfg.development),
+        data=replace(_data(cfg.data), development=cfg.development),
         partition=PartitionPlan(cfg.partition.name, recipe(cfg.partition)),
-        proxy=_proxy(cfg.proxy, serving.store),
+        proxy=_proxy(cfg),
         clients=_poisoned(_clients(cfg), attack),
         attack=attack,
         communication_rounds=cfg.communication_rounds,
@@ -83,20 +87,20 @@ def bind_serving(cfg: DictConfig) -> Serving:
     )
 
 
-def _data(node: DictConfig, store: Path) -> DataPlan:
-    cache = {"cache": str(store)} if "cache" in node else {}
-    return DataPlan(node.name, recipe({**plain(node), **cache}))
-
-
-def _proxy(node: DictConfig, store: Path) -> ProxyPlan:
+def _data(node: DictConfig) -> DataPlan:
+    """Where its files lie, `~` means the user's home: torchvision reads it so, and nothing else does."""
     settings = plain(node)
-    if (name := settings.pop("data", None)) is None:
-        return ProxyPlan(node.name, recipe(settings))
-    root, other = settings.pop("root"), composed(f"data={name}").data
-    if "root" in other:
-        other.root = root
-    load: Callable[[], Dataset] = _data(other, store).load
-    return ProxyPlan(node.name, recipe(settings), load)
+    paths = {key: os.path.expanduser(path) for key in PATHS if isinstance(path := settings.get(key), str)}
+    return DataPlan(node.name, recipe({**settings, **paths}))
+
+
+def _proxy(cfg: DictConfig) -> ProxyPlan:
+    settings = plain(cfg.proxy)
+    name = settings.pop("data", None)
+    if name is None:
+        return ProxyPlan(cfg.proxy.name, recipe(settings))
+    del settings["root"]
+    return ProxyPlan(cfg.proxy.name, recipe(settings), partial(asked, name, _data(lent(cfg)).load))
 
 
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:

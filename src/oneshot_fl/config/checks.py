@@ -14,7 +14,9 @@ from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_mode
 from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
+from oneshot_fl.config.training import check_no_idle, check_rates
 from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
@@ -22,6 +24,9 @@ from oneshot_fl.recipe import needs_of
 
 TERMS = ("objective", "student")
 """The slots of a method that hold named loss terms."""
+
+STORES = ("store", "data.cache")
+FOLDERS = (*STORES, "data.root", "proxy.root")
 
 
 def check(cfg: DictConfig) -> None:
@@ -40,11 +45,13 @@ def check(cfg: DictConfig) -> None:
     check_called(settings)
     _check_teacher(settings)
     _check_names(settings)
-    client_nodes(cfg)
+    check_rates(cfg)
+    check_no_idle(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)
     _check_lengths(settings)
     _check_folders(settings)
+    check_lent(cfg)
     _check_kinds(cfg)
     _check_architectures(cfg)
     check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
@@ -114,13 +121,12 @@ def _check_missing(cfg: DictConfig) -> None:
 def _check_names(settings: dict[Any, Any]) -> None:
     """Names of architectures and data sets that there are."""
     known_of = {group: choices(group) for group in ("model", "cvae")}
-    rates, architectures = settings["clients"]["lr_of"] or {}, _named_architectures(settings)
+    architectures = _named_architectures(settings)
 
     def of(group: str) -> Iterable[Any]:
         return (settings[group].get("of") or {}).values()
 
     named: list[tuple[str, Any, Mapping[str, Path]]] = [
-        *(("clients.lr_of", name, {**known_of["model"], **known_of["cvae"]}) for name in rates),
         *((f"{group}.of", name, known) for group, known in known_of.items() for name in of(group)),
         *((key, name, known_of[group]) for key, name, group in architectures),
         ("proxy.data", settings["proxy"].get("data"), choices("data")),
@@ -193,9 +199,10 @@ def _check_lengths(settings: dict[Any, Any]) -> None:
 
 
 def _check_folders(settings: dict[Any, Any]) -> None:
-    """Folders that are files, and a store that cannot be written."""
-    for key, text in {"store": settings["store"], "data.root": settings["data"].get("root")}.items():
-        if text is None:
+    """Folders that are files, and stores that cannot be written."""
+    for key in FOLDERS:
+        text = reduce(lambda node, name: node.get(name) or {}, key.split("."), settings)
+        if not isinstance(text, str):
             continue
         try:
             there = nearest_folder(Path(text).expanduser())
@@ -203,7 +210,7 @@ def _check_folders(settings: dict[Any, Any]) -> None:
             raise OneshotError(f"{key}={shown(text)}: is no path here ({getattr(error, 'strerror', error)})") from error
         if not there.is_dir():
             raise OneshotError(f"{key}={shown(text)}: {there} is a file, not a folder; set another folder")
-        if key == "store" and not os.access(there, os.W_OK | os.X_OK):
+        if key in STORES and not os.access(there, os.W_OK | os.X_OK):
             raise OneshotError(f"{key}={shown(text)}: {there} cannot be written; set another folder")
 
 

@@ -1,9 +1,6 @@
-"""Whether models and images would fit: architectures are built on torch's `meta` device, which allocates nothing."""
+"""Whether models and images would fit, as far as it is known before the images are there (`models.trial`)."""
 
 import json
-import math
-import os
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -11,7 +8,6 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import build, plain
-from oneshot_fl.errors import OneshotError, one_line
 
 SHAPES = {
     "digits": (1, 8, 10),
@@ -39,6 +35,8 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
     Raises:
         OneshotError: naming the key of what cannot, or of what is larger than this machine's memory.
     """
+    from oneshot_fl.models.trial import check_memory  # torch: not before it is needed
+
     channels, side, classes = shape_of(settings["data"])
     for node in {id(each): each for each in architectures}.values():
         _try_model(json.dumps(plain(node)), channels, side, classes)
@@ -47,9 +45,9 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
     image = channels * (side or 8) ** 2
     for key in ("distill.batch_size", "stratify.batch_size"):
         group, name = key.split(".")
-        _check_memory(key, settings[group][name], 4 * image * settings[group][name])
+        check_memory(key, settings[group][name], 4 * image * settings[group][name])
     if samples := settings["proxy"].get("samples", 0):
-        _check_memory("proxy.samples", samples, image * samples)
+        check_memory("proxy.samples", samples, image * samples)
 
 
 def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
@@ -60,45 +58,11 @@ def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
 @cache  # a sweep checks every job
 def _try_model(text: str, channels: int, side: int | None, classes: int) -> bool:
     """Whether it has a linear layer; where nothing is known, it is taken to have one."""
-    node = json.loads(text)
-    import torch
-
     from oneshot_fl.data.dataset import DataSpec
     from oneshot_fl.models.bank import linear_layers
+    from oneshot_fl.models.trial import try_model
 
-    size = side or 32
-    spec = DataSpec(channels, size, classes, mean=(0.5,) * channels, std=(0.5,) * channels)
-    try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")
-            model = build(node, spec=spec)
-            count = sum(parameter.numel() for parameter in model.parameters())
-            _check_memory(f"{node['name']}: {count:,} parameters", None, 4 * count)
-            answer = model(torch.zeros(2, channels, size, size)) if side and _is_classifier(model) else None
-    except OneshotError:
-        raise
-    except Exception as error:  # whatever an architecture raises is its answer to these settings
-        if "meta" in str(error):  # it computes with its weights, which there are not here: nothing is known
-            return True
-        raise OneshotError(
-            f"{node['name']}: cannot be built for {channels}x{size}x{size} images and {classes} classes "
-            f"({one_line(error)}); change its settings or choose another architecture"
-        ) from error
-    if answer is not None and getattr(answer, "shape", None) != (2, classes):
-        raise OneshotError(f"{node['name']}: is no classifier, it does not answer with one number per class")
-    return bool(linear_layers(model))
-
-
-def _is_classifier(model: Any) -> bool:
-    """Not a generator, which has noise of its own, nor a VAE, which has a latent space."""
-    return not hasattr(model, "sample_noise") and not hasattr(model, "latent")
-
-
-def _check_memory(key: str, value: Any, needed: int) -> None:
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
-        given = key if value is None else f"{key}={value}"
-        raise OneshotError(
-            f"{given}: would need {math.ceil(needed / 1e9):,} GB at the least, and this machine has "
-            f"{there // 10**9:,} GB of memory; lower it"
-        )
+    node = json.loads(text)
+    spec = DataSpec(channels, side or 32, classes, mean=(0.5,) * channels, std=(0.5,) * channels)
+    model = try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=side is not None)
+    return model is None or bool(linear_layers(model))

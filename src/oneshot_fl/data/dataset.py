@@ -69,6 +69,8 @@ class Dataset:
     domain_names: tuple[str, ...] = ()
     tones: Tones = USUAL
     """Of the files that it was read from."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of it although it is no mistake."""
 
     def to(self, device: torch.device) -> "Dataset":
         """The same data set with its tensors on `device`; what was hashed is not hashed again."""

@@ -7,7 +7,7 @@ import torch
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree
+from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Positive, Side
 
@@ -59,7 +59,10 @@ def image_domains(
     )
     sizes = torch.tensor([len(files[domain]) for domain in training])
     return replace(
-        data, train_domains=torch.arange(len(training)).repeat_interleave(sizes), domain_names=tuple(training)
+        data,
+        train_domains=torch.arange(len(training)).repeat_interleave(sizes),
+        domain_names=tuple(training),
+        notes=unread([folder / domain for domain in files], files),
     )
 
 

@@ -1,10 +1,11 @@
 """Bring your own data: a folder with `train/<class>/*` and `test/<class>/*`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, tree
+from oneshot_fl.data.images import Tree, labelled, read_images, tree, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Means, PathText, Positive, Side
 
@@ -35,7 +36,8 @@ def image_folder(
     }
     tones = Tones(max_value, background)
     parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
-    return make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones)
+    data = make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones)
+    return replace(data, notes=unread([folder / part for part in files], files))
 
 
 def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/*") -> Tree:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from oneshot_fl.code import digest
 from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.store import Store
+from oneshot_fl.values import SIDE
 
 Files = list[tuple[Path, int]]
 """Image files and their labels."""
@@ -38,10 +39,10 @@ class Unusable:
 
 
 def suffixes() -> tuple[str, ...]:
-    """How the names of image files end: torchvision's list, and GIF."""
+    """How the names of image files end: torchvision's list, and what Pillow reads besides without any other program."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
-    return (*IMG_EXTENSIONS, ".gif")
+    return (*IMG_EXTENSIONS, ".gif", ".jfif", ".jp2", ".avif")
 
 
 def subfolders(folder: Path, origin: Origin = DATA_SET) -> list[str]:
@@ -141,18 +142,41 @@ def labelled(
     return files
 
 
+def unread(folders: Iterable[Path], files: Mapping[str, Files]) -> tuple[str, ...]:
+    """A line on files in the folders of a data set that are not among its images; none where there is no such file."""
+    used = {path for found in files.values() for path, _ in found}
+    left = [path for folder in folders for path in _visible(folder) if path not in used]
+    if not left:
+        return ()
+    why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
+    return (f"data.root: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """All files below a folder that are not hidden, each folder once."""
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        folders[:] = [] if real in seen else sorted(name for name in folders if not _is_hidden(name))
+        yield from (Path(parent, name) for name in sorted(names) if real not in seen and not _is_hidden(name))
+        seen.add(real)
+
+
 def read_images(
     files: Mapping[str, Files], *, cache: str, how: Decoding, origin: Origin = DATA_SET
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Images uint8 `[n, C, size, size]` and labels `[n]` of every named part of `files`.
 
-    With `how.size=None` all images must already be square and of one size; with a number they are resized to it. They
-    are kept in the store `cache` under the contents of all files and the code that decodes them.
+    With `how.size=None` all images must already be square and of one size, which must be one that could be set; with a
+    number they are resized to it. They are kept in the store `cache` under the contents of all files and the code that
+    decodes them.
 
     Raises:
-        OneshotError: a file is no image, or sizes differ.
+        OneshotError: a file is no image, or sizes differ or are too small or too large.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
+    if how.size is None:
+        _check_side(_first(paths), how, origin)
     contents = {part: _sha256(found, origin) for part, found in paths.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
     artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
@@ -174,9 +198,21 @@ def _sha256(paths: Iterable[Path], origin: Origin) -> str:
     return digest.hexdigest()
 
 
+def _first(paths: Mapping[str, list[Path]]) -> Path:
+    return next(path for part in paths.values() for path in part)
+
+
+def _check_side(path: Path, how: Decoding, origin: Origin) -> None:
+    side = decode(path, how, origin).shape[1]
+    if not SIDE.holds(side):
+        raise OneshotError(
+            f"data.size=null: {path} is {side} pixels high, and a side must be {SIDE.says}: set data.size to resize "
+            "all images"
+        )
+
+
 def _decode_all(paths: Mapping[str, list[Path]], how: Decoding, origin: Origin) -> Artifact:
-    first = next(path for part in paths.values() for path in part)
-    side = decode(first, how, origin).shape[1]
+    side = decode(_first(paths), how, origin).shape[1]
     tensors = {}
     for part, found in paths.items():
         images = np.empty((len(found), how.channels, side, side), dtype=np.uint8)  # filled in place: may be gigabytes

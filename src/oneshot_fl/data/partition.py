@@ -67,7 +67,7 @@ def dirichlet(
     Raises:
         OneshotError: after `retries` draws some client still had too few samples.
     """
-    _check_enough(labels, clients * max(1, min_samples))
+    _check_enough(labels, clients * max(1, min_samples), way_out="partition.min_samples" if min_samples > 1 else "")
     rng = np.random.default_rng(seed)
     counts = _capped_dirichlet_draw(
         np.bincount(labels),
@@ -139,26 +139,38 @@ def lognormal(labels: Labels, *, clients: Clients, sigma: Spread, alpha: Positiv
 
 
 def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed: Seed) -> Indices:
-    """Every client holds `classes` classes, every class is split evenly among its holders (2c/c: `classes=2`).
+    """Every client holds `classes` of all classes, every class is split evenly among its holders (2c/c: `classes=2`).
 
     Classes are shuffled once and round robin, so that no class has over one holder more than another.
 
     Raises:
-        OneshotError: more classes a client than there are, or too few in all to cover every class.
+        OneshotError: more classes a client than there are, too few in all to cover every class, or a class has fewer
+            samples than holders.
     """
-    total = int(labels.max()) + 1
+    present = np.unique(labels)
+    total = len(present)
     if classes > total or classes * clients < total:
         raise OneshotError(
             f"partition.classes={classes}: {clients} clients with {classes} classes each cannot cover {total} "
             f"classes; choose between {-(-total // clients)} and {total}, or another partition.clients"
         )
     rng = np.random.default_rng(seed)
-    dealt = np.resize(rng.permutation(total), classes * clients).reshape(clients, classes)
-    counts = np.zeros((total, clients), dtype=np.int64)
-    for label, size in enumerate(np.bincount(labels)):
+    dealt = np.resize(rng.permutation(present), classes * clients).reshape(clients, classes)
+    sizes = np.bincount(labels)
+    counts = np.zeros((len(sizes), clients), dtype=np.int64)
+    for label in present:
         holders = np.flatnonzero((dealt == label).any(axis=1))
-        counts[label, holders] = [len(part) for part in np.array_split(np.arange(size), len(holders))]
+        _check_shares(label, sizes[label], len(holders), classes)
+        counts[label, holders] = [len(part) for part in np.array_split(np.arange(sizes[label]), len(holders))]
     return _sorted(_deal(labels, counts, rng))
+
+
+def _check_shares(label: int, size: int, holders: int, classes: int) -> None:
+    if size < holders:
+        raise OneshotError(
+            f"partition.classes={classes}: class {label} has {size} samples and would be dealt to {holders} clients; "
+            "lower partition.classes or partition.clients"
+        )
 
 
 def leave_one_domain_out(
@@ -189,11 +201,11 @@ def leave_one_domain_out(
     return _sorted(indices)
 
 
-def _check_enough(samples: NDArray[np.int64], needed: int, *, of: str = "the training set") -> None:
+def _check_enough(samples: NDArray[np.int64], needed: int, *, of: str = "the training set", way_out: str = "") -> None:
     if len(samples) < needed:
         raise OneshotError(
             f"partition.clients: {of} has {len(samples)} samples, this split needs at least {needed}; "
-            "lower partition.clients"
+            f"lower partition.clients{f' or {way_out}' * bool(way_out)}"
         )
 
 

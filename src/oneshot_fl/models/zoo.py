@@ -1,22 +1,13 @@
 """Classifiers from torchvision, fitted to small images: any number of channels, sides from 8 to 64 pixels."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.classifiers import Resize
-from oneshot_fl.values import Rule
-
-
-def _is_classifier(name: str) -> bool:
-    from torchvision import models
-
-    return name in models.list_models(module=models)
-
-
-CLASSIFIER = Rule("a classifier of torchvision.models, for instance densenet121", _is_classifier)
+from oneshot_fl.values import TorchvisionName
 
 
 def resnet(spec: DataSpec, *, depth: Literal[18, 34, 50, 101, 152]) -> nn.Module:
@@ -40,7 +31,7 @@ def vgg11(spec: DataSpec) -> nn.Module:
     )
 
 
-def from_torchvision(spec: DataSpec, *, architecture: Annotated[str, CLASSIFIER], **options: Any) -> nn.Module:
+def from_torchvision(spec: DataSpec, *, architecture: TorchvisionName, **options: Any) -> nn.Module:
     """Any classifier of `torchvision.models` by name, with random weights.
 
     The first convolution takes the data set's channels at stride 1, a max pooling right behind it is taken out where

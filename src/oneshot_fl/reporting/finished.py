@@ -3,8 +3,9 @@
 `<store>/runs/<key>.<arithmetic>.json` names the folder of a finished run. The key covers the whole configuration, the
 files that it only names, the code and, for data that lies in files, every file's place, size and time of change; the
 arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it
-does. Data of a user's own function may come from anywhere: such runs load them, and find the results of their phases in
-the store instead.
+does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs make it anew, and
+find the results of their phases, whose keys hold what it has made, in the store instead. Of other parts of a user's own
+the phases know the settings, the code and the files that the settings name, and so does the key.
 """
 
 import hashlib
@@ -20,9 +21,12 @@ from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
+from oneshot_fl.recipe import is_ours
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
+MADE_ANEW = ("data", "proxy", "partition")
+"""Groups of functions that every run calls, and of whose results the keys of its phases are made."""
 ANYWHERE = ("hydra", "store", "study", "workers")
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
@@ -74,10 +78,10 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     """
     files = named(config)
     targets = [target for file in files if file.group == "data" for target in file.targets]
-    if not all(map(_is_ours, [*(_target(config.get(group)) for group in ("data", "proxy")), *targets])):
+    if not all(map(is_ours, [*(_target(config.get(group)) for group in MADE_ANEW), *targets])):
         return None
     roots = {str(node["root"]) for group in ("data", "proxy") if (node := config[group]).get("root")}
-    stamps = {root: _stamp(Path(root)) for root in sorted(roots)}
+    stamps = {root: _stamp(Path(os.path.expanduser(root))) for root in sorted(roots)}
     if None in stamps.values():
         return None
     grouped = bool(config["logger"].keys() - {"csv"})
@@ -126,10 +130,6 @@ def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
 
 def _target(node: Any) -> str:
     return str(node.get("_target_", "oneshot_fl.")) if isinstance(node, Mapping) else ""
-
-
-def _is_ours(target: str) -> bool:
-    return target.startswith("oneshot_fl.")
 
 
 def _stamp(root: Path) -> str | None:

@@ -47,3 +47,9 @@ def test_mistakes_are_one_line(overrides, classes, number, line, images, tmp_pat
 def test_what_no_server_would_take_for_an_upload_is_not_trained(images, tmp_path):
     with pytest.raises(OneshotError, match=r"client\.st: must end in \.safetensors"):
         train_client(images, OWN, out=tmp_path / "client.st", number=0, class_names=[], counts=False)
+
+
+def test_a_model_that_does_not_take_the_images_is_not_trained(images, tmp_path):
+    chosen = (*OWN, f"store={tmp_path}/store", "model=torchvision", "model.architecture=vit_b_16")
+    with pytest.raises(OneshotError, match="vit_b_16: cannot be built for"):
+        train_client(images, chosen, out=tmp_path / "client.safetensors", number=0, class_names=[], counts=False)

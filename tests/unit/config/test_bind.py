@@ -33,6 +33,12 @@ def test_an_architecture_may_have_a_learning_rate_of_its_own():
     assert keys == {"cnn2": "clients.lr_of.cnn2", "lenet5": "clients.optimizer.lr"}
 
 
+def test_a_rate_may_be_told_by_the_name_that_another_setting_gives_an_architecture():
+    chosen = ("model=torchvision", "model.architecture=squeezenet1_0", "method=fedavg", "data=mnist")
+    (rate,) = _rates(_bound(*chosen, "clients.lr_of={squeezenet1_0: 0.5}")).values()
+    assert rate == 0.5
+
+
 def test_fedmhos_large_vae_does_not_learn_at_the_small_ones_rate():
     bound = _bound(
         "data=mnist", "method=fedcvae_ens", "clients=fedmho", "cvae=fedmho", "clients.kinds=[cvae,classifier]"
@@ -86,6 +92,19 @@ def test_a_store_may_be_relative_and_is_found_from_anywhere(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert _bound("store=here").store == tmp_path / "here"
     assert _bound("store='~/there'").store == Path.home() / "there"
+
+
+def test_data_may_lie_in_the_users_home():
+    folder = _bound("data=image_folder", "data.root='~/x'", "data.cache='~/y'").data.load.settings
+    assert (folder["root"], folder["cache"]) == (str(Path.home() / "x"), str(Path.home() / "y"))
+    home = str(Path.home() / "x")
+    assert _bound("data=mnist", "data_root='~/x'").data.load.settings["root"] == home
+
+
+def test_decoded_images_are_kept_in_the_store_unless_another_is_set():
+    folder = ("data=image_folder", "data.root=x", "store=/here")
+    assert _bound(*folder).data.load.settings["cache"] == "/here"
+    assert _bound(*folder, "data.cache=/there").data.load.settings["cache"] == "/there"
 
 
 @pytest.mark.parametrize("overrides", [["evaluate=default"], ["evaluate=fidelity", "method=fedavg"]])

@@ -67,6 +67,19 @@ def _complaint(*overrides: str) -> str:
         ("clients.lr_of={cvae_large:0}", ["clients.lr_of", "above 0", "or null"]),
         ("clients.lr_of=0.1", ["clients.lr_of=0.1", "a dictionary {name: value}, or null"]),
         ("clients.lr_of={cvae_larg:0.1}", ["clients.lr_of=cvae_larg", "did you mean cvae_large?"]),
+        (
+            "model=torchvision model.architecture=densenet121 clients.lr_of={torchvision:500}",
+            ["clients.lr_of=torchvision", "the clients here have densenet121"],
+        ),
+        ("clients.lr_of={mixed:0.1}", ["clients.lr_of=mixed", "the clients here have cnn2"]),
+        (
+            "method=fedcvae_ens clients=all_cvae clients.sam=0.05",
+            ["clients.sam=0.05", "no client trains one (clients.kinds)", "leave it at null"],
+        ),
+        (
+            "method=fedcvae_ens clients=all_cvae clients.augmentation=flip",
+            ["clients.augmentation=flip", "only classifiers", "leave it at none"],
+        ),
         ("clients.optimizer=adam", ["clients/optimizer=adam"]),
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
@@ -143,6 +156,9 @@ def test_one_plain_line(override, parts):
         ["model=mixed", "model.names=[cnn2,cnn2,cnn2,cnn2,cnn2]", "method=fedavg"],
         ["model=mixed", "model.names=[cnn2,lenet5]", "method=fedavg"],
         ["method=dense", "server_model=lenet5"],
+        ["clients.lr_of={cnn3: 0.1, densenet121: 0.1}"],  # other jobs of a sweep have them
+        ["method=fedmho", "clients=half_cvae", "clients.augmentation=flip", "clients.sam=0.1"],
+        ["method=fedcvae_ens", "clients=all_cvae", "clients.epochs=3"],  # other jobs of a sweep have classifiers
         ["method.pool.rounds=1"],
         ["distill.rounds=0"],
         ["trainer.matmul_precision=high"],

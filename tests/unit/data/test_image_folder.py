@@ -54,6 +54,44 @@ def test_a_data_set_knows_how_its_files_were_read(folder):
     assert _load(folder, max_value=4095.0, background=0).to(torch.device("cpu")).tones == Tones(4095.0, 0)
 
 
+@pytest.mark.parametrize(("side", "fits"), [(7, False), (8, True), (1024, True), (1025, False)])
+def test_images_as_they_are_have_a_side_that_could_be_set(side, fits, tmp_path):
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            write_image(tmp_path / "insects" / split / name / "0.png", 1, size=side)
+    if fits:
+        assert _load(tmp_path / "insects").spec.size == side
+    else:
+        with pytest.raises(OneshotError, match=rf"data\.size=null: .*0\.png is {side} pixels high.*between 8 and 1024"):
+            _load(tmp_path / "insects")
+        assert _load(tmp_path / "insects", size=16).spec.size == 16
+
+
+@pytest.mark.parametrize("ending", ["jfif", "jp2", "avif", "gif", "tiff", "webp"])
+def test_what_pillow_reads_by_itself_is_read(folder, ending):
+    write_image(folder / "train" / "ant" / "0.png", 200)
+    Image.open(folder / "train" / "ant" / "0.png").save(
+        folder / "train" / "ant" / f"9.{ending}", format="JPEG" if ending == "jfif" else None
+    )
+    data = _load(folder)
+    assert len(data.train_labels) == 7
+    assert data.train_images[3, :, 0, 0].tolist() == pytest.approx([200] * 3, abs=3)
+    assert data.notes == ()
+
+
+def test_files_that_are_not_read_are_counted_in_one_note(folder):
+    (folder / "train" / ".hidden").write_text("not meant")
+    assert _load(folder).notes == ()
+    shutil.copy(folder / "train" / "ant" / "0.png", folder / "train" / "ant" / "noending")
+    shutil.copy(folder / "train" / "ant" / "0.png", folder / "train" / "loose.png")
+    (folder / "test" / "bee" / "labels.csv").write_text("a,b")
+    (note,) = _load(folder).notes
+    assert note.startswith(
+        f"data.root: files that are not read as images: 3, for instance {folder}/train/loose.png; they"
+    )
+    assert ".avif" in note
+
+
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
     monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)  # a second decoding would fail

@@ -161,6 +161,36 @@ def test_classes_that_cannot_cover_or_do_not_exist(clients, classes):
         classes_per_client(np.repeat(np.arange(10), 5), clients=clients, classes=classes, seed=0)
 
 
+def test_a_class_with_fewer_samples_than_holders_is_refused_and_with_as_many_dealt():
+    labels = np.repeat(np.arange(3), [30, 30, 2])  # 6 clients with 2 of 3 classes: 4 holders a class
+    with pytest.raises(OneshotError, match=r"^partition\.classes=2: class 2 has 2 samples .* to 4 clients; lower"):
+        classes_per_client(labels, clients=6, classes=2, seed=0)
+    enough = np.append(labels, [2, 2])
+    counts = Partition("c", classes_per_client(enough, clients=6, classes=2, seed=0)).class_counts(enough, 3)
+    assert (np.count_nonzero(counts, axis=1) == 2).all()
+
+
+def test_a_class_without_samples_is_not_dealt():
+    labels = np.repeat([0, 1, 3], 30)
+    counts = Partition("c", classes_per_client(labels, clients=6, classes=2, seed=0)).class_counts(labels, 4)
+    assert (np.count_nonzero(counts, axis=1) == 2).all()
+    assert counts[:, 2].sum() == 0
+
+
+def test_the_deal_of_classes_is_what_it_was():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 50))
+    told = "ffb988ed46480640b9cfe58405ea02b91a8d84ed67d7aff8c914cf7136e3a663"
+    assert Partition("c", classes_per_client(labels, clients=7, classes=3, seed=1)).sha256 == told
+
+
+@pytest.mark.parametrize(
+    ("least", "remedy"), [(10, "lower partition.clients or partition.min_samples"), (1, "clients")]
+)
+def test_few_samples_for_a_dirichlet_split_name_what_may_be_lowered(least, remedy):
+    with pytest.raises(OneshotError, match=rf"needs at least {5 * least}; .*{remedy}$"):
+        dirichlet(np.zeros(4, dtype=int), clients=5, alpha=1.0, min_samples=least, retries=1, seed=0)
+
+
 def test_more_clients_than_samples():
     with pytest.raises(OneshotError, match=r"partition\.clients"):
         iid(np.zeros(3, dtype=int), clients=4, seed=0)

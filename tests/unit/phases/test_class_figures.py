@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from oneshot_fl.phases.class_figures import accuracy, balanced_accuracy, class_figures
+from oneshot_fl.phases.class_figures import accuracy, balanced_accuracy, calibration_error, class_figures
 
 
 def _logits(*probabilities):
@@ -49,6 +49,14 @@ def test_the_calibration_error_is_the_gap_in_every_bin_by_its_share():
     assert class_figures(logits, torch.tensor([1, 0, 1])).ece == pytest.approx(0.7 / 3 + 0.8 / 3, abs=1e-6)
     certain = torch.tensor([[math.inf, 0.0]]).nan_to_num(posinf=1e4)
     assert class_figures(certain, torch.tensor([0])).ece == 0
+
+
+def test_answers_that_are_all_but_certain_share_the_last_of_fifteen_bins():
+    # 600 of probability 1 - 1e-11, 570 of them right, and 400 of 1 / (1 + e^-3.2) = 0.960834, all right:
+    # 970 right, 600 + 384.334 hoped for, in one bin; apart they would be 0.03 + 0.4 * 0.039166 = 0.0457
+    logits, y = torch.zeros(1000, 2), torch.zeros(1000, dtype=torch.long)
+    logits[:600, 0], logits[600:, 0], y[:30] = 25.0, 3.2, 1
+    assert calibration_error(logits, y) == pytest.approx(0.014334, abs=1e-6)
 
 
 def test_no_image_is_no_balanced_accuracy():

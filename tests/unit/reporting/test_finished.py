@@ -22,8 +22,9 @@ def root(tmp_path):
 def _config(root, **more):
     data = {"name": "image_folder", "_target_": "oneshot_fl.data.image_folder.image_folder", "root": str(root)}
     proxy = {"name": "noise", "_target_": "oneshot_fl.data.proxy.noise"}
+    made = {"data": data, "proxy": proxy, "partition": {"name": "iid", "_target_": "oneshot_fl.data.partition.iid"}}
     trainer = {"accelerator": "cpu", "precision": "32-true", "jobs_per_gpu": 1}
-    return {"data": data, "proxy": proxy, "seed": 0, "logger": {}, "trainer": trainer, "store": "store", **more}
+    return {**made, "seed": 0, "logger": {}, "trainer": trainer, "store": "store", **more}
 
 
 @pytest.fixture
@@ -63,6 +64,21 @@ def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
     config = _config(root)
     config["data"]["_target_"] = "my_data.load"
     assert finished(config) is None
+
+
+def test_a_split_of_a_users_function_may_come_from_anywhere(root):
+    assert finished(_config(root, partition={"name": "mine", "_target_": "my_split.from_file"})) is None
+    assert finished(_config(root)) is not None
+
+
+def test_files_that_a_users_part_names_count(root, tmp_path, monkeypatch):
+    (tmp_path / "my_net.py").write_text("def net(spec, file): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    weights, keys = tmp_path / "weights.bin", set()
+    for content in (b"1", b"2"):
+        weights.write_bytes(content)
+        keys.add(_key(root, model={"name": "mine", "_target_": "my_net.net", "file": str(weights)}))
+    assert len(keys) == 2
 
 
 def test_files_that_are_only_named_count(root, tmp_path):
@@ -117,6 +133,13 @@ def test_files_behind_links_count_and_a_link_back_up_ends(root, tmp_path):
     key = _key(root)
     (elsewhere / "another.png").write_bytes(b"more")
     assert _key(root) != key
+
+
+def test_files_of_a_root_in_the_users_home_count(root, monkeypatch):
+    monkeypatch.setenv("HOME", str(root.parent))
+    key = _key("~/data")
+    (root / "train" / "new.png").write_bytes(b"more")
+    assert _key("~/data") != key
 
 
 def _finish(folder, key, status="done", arithmetic="cpu.32-true"):

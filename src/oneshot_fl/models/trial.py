@@ -1,0 +1,79 @@
+"""Whether models would fit images: they are built on torch's `meta` device, which allocates nothing, and asked once."""
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.models.architecture import Architecture
+
+
+def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
+    """Whether each can be made for images that are there now, and answers.
+
+    Raises:
+        OneshotError: naming what cannot, or what is larger than this machine's memory.
+    """
+    for each in {str(each.recipe.settings): each for each in architectures}.values():
+        try_model(each.name, each.build, spec)
+
+
+def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, answers: bool = True) -> nn.Module | None:
+    """A model without numbers, made for images of this spec; None where that tells nothing.
+
+    Args:
+        name: what errors call it.
+        build: makes it.
+        spec: of the images.
+        answers: whether a classifier is asked too: `spec.size` is that of the images.
+
+    Raises:
+        OneshotError: it cannot be made or does not answer as a classifier, or is larger than this machine's memory.
+    """
+    shape = f"{spec.channels}x{spec.size}x{spec.size}"
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")
+            model: nn.Module = build(spec)
+            count = sum(parameter.numel() for parameter in model.parameters())
+            check_memory(f"{name}: {count:,} parameters", None, 4 * count)
+            asked = answers and _is_classifier(model)
+            answer = model(torch.zeros(2, spec.channels, spec.size, spec.size)) if asked else None
+    except OneshotError:
+        raise
+    except Exception as error:  # whatever an architecture raises is its answer to these settings
+        if "meta" in str(error):  # it computes with its weights, which there are not here: nothing is known
+            return None
+        raise OneshotError(
+            f"{name}: cannot be built for {shape} images and {spec.classes} classes ({one_line(error)}); change its "
+            "settings or choose another architecture"
+        ) from error
+    if answer is not None and getattr(answer, "shape", None) != (2, spec.classes):
+        raise OneshotError(f"{name}: is no classifier, it does not answer with one number per class")
+    return model
+
+
+def _is_classifier(model: Any) -> bool:
+    """Not a generator, which has noise of its own, nor a VAE, which has a latent space."""
+    return not hasattr(model, "sample_noise") and not hasattr(model, "latent")
+
+
+def check_memory(key: str, value: Any, needed: int) -> None:
+    """Whether so many bytes, for a key's value or for what its name says, are less than this machine's memory.
+
+    Raises:
+        OneshotError: they are not.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        given = key if value is None else f"{key}={value}"
+        raise OneshotError(
+            f"{given}: would need {math.ceil(needed / 1e9):,} GB at the least, and this machine has "
+            f"{there // 10**9:,} GB of memory; lower it"
+        )

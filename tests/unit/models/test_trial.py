@@ -1,0 +1,50 @@
+"""Models that do not fit the images that are there are refused before anything is trained."""
+
+import pytest
+import torch
+from torch import nn
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.trial import check_models, try_model
+from tests.parts import SMALL, recipe_of
+
+
+class _Classifier(nn.Module):
+    """Takes images of one side alone, as vision transformers do; may answer with more than its logits."""
+
+    def __init__(self, spec, *, side, several=False):
+        super().__init__()
+        self.side, self.several, self.linear = side, several, nn.Linear(spec.channels * side**2, spec.classes)
+
+    def forward(self, x):
+        if x.shape[-1] != self.side:
+            raise AssertionError(f"Expected {self.side} but got {x.shape[-1]}!")
+        logits = self.linear(x.flatten(1))
+        return (logits, logits) if self.several else logits
+
+
+def _architecture(**settings) -> Architecture:
+    return Architecture(recipe_of(_Classifier, name="picky", **settings))
+
+
+def test_what_takes_the_images_passes_and_has_no_numbers():
+    check_models([_architecture(side=SMALL.size)], SMALL)
+    model = try_model("picky", _architecture(side=SMALL.size).build, SMALL)
+    assert model.linear.weight.device == torch.device("meta")
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"side": 224}, r"^picky: cannot be built for .* images and 3 classes \(Expected 224 but got 8!\); change its"),
+        ({"side": SMALL.size, "several": True}, r"^picky: is no classifier, it does not answer with one number per"),
+    ],
+)
+def test_what_does_not_is_named(settings, line):
+    with pytest.raises(OneshotError, match=line):
+        check_models([_architecture(side=SMALL.size), _architecture(**settings)], SMALL)
+
+
+def test_where_the_side_is_not_known_nothing_is_asked():
+    try_model("picky", _architecture(side=224).build, SMALL, answers=False)
