@@ -40,6 +40,11 @@ SHOWN: dict[str, Callable[[Path, list[Summary]], bool]] = {
     "howto/term.md": lambda _, runs: [bool(run["changed"]) for run in runs] == [False, True, False],
     "howto/partition.md": lambda _, runs: runs[0]["partition"]["sizes"][0] == int(0.6 * 1437),
     "howto/logger.md": _logged_rounded,
+    "howto/privacy.md": lambda _, runs: (
+        len(runs) == 2
+        and all(run["privacy"]["server"]["loss"]["auc"] for run in runs)
+        and [{each["epsilon"] is None for each in run["clients"]} for run in runs] == [{True}, {False}]
+    ),
     "howto/serving.md": lambda folder, runs: (
         runs[0]["data_spec"]["size"] == 16 and (folder / "run" / "export" / "README.md").is_file()
     ),

@@ -7,7 +7,8 @@ not covered. Noise is drawn from a seeded generator, so that runs repeat: with t
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -184,13 +185,22 @@ def _noise(training: Training, rate: float, steps: int) -> float:
     """The least that spends no more than `epsilon` over all epochs of all communication rounds, in units of `clip`."""
     if training.epochs == 0:
         return 0.0
-    return get_noise_multiplier(
-        target_epsilon=cast(float, training.epsilon),
-        target_delta=cast(float, training.delta),
-        sample_rate=rate,
-        steps=steps * _epochs(training),
-        accountant="rdp",
-    )
+    with _coarse():
+        return get_noise_multiplier(
+            target_epsilon=cast(float, training.epsilon),
+            target_delta=cast(float, training.delta),
+            sample_rate=rate,
+            steps=steps * _epochs(training),
+            accountant="rdp",
+        )
+
+
+@contextmanager
+def _coarse() -> Iterator[None]:
+    """Without Opacus's warnings that a finer accounting would find a little less: most noise it only tries."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _check(model: nn.Module, training: Training, samples: int) -> None:
@@ -215,6 +225,5 @@ def _check(model: nn.Module, training: Training, samples: int) -> None:
 def _least(training: Training, samples: int) -> float:
     """The epsilon with as much noise as Opacus tries: next to none of it is what gradients give away."""
     rate, steps = _draws(training, samples)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a finer accounting would find a little less
+    with _coarse():
         return _spent(MAX_SIGMA / 2, rate, steps * _epochs(training), cast(float, training.delta))
