@@ -68,23 +68,11 @@ def aggregate(
         OneshotError: something is wrong with the uploads, the overrides, or the test set; or one was turned away, and
             it is `strict`.
     """
-    with _nothing_left(strict):
-        return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
-
-
-def _aggregated(
-    uploads: Path,
-    overrides: Sequence[str],
-    *,
-    out: Path,
-    test: Path | None,
-    strict: bool,
-    allowed: Collection[str],
-) -> dict[str, Any]:
     _check_apart(uploads, out)
     begun, console = time.perf_counter(), terminal()
     make_folder(out)
-    federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
+    with _nothing_left(strict):
+        federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each
@@ -99,7 +87,8 @@ def _aggregated(
     with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:
             context.progress.note(note)
-        served = serve(plan, federation.uploads, federation.spec, test=tested, data_key=data_key, context=context)
+        with _nothing_left(strict):
+            served = serve(plan, federation.uploads, federation.spec, test=tested, data_key=data_key, context=context)
         _stop_if(strict, served.given.uploads.quarantined)
         late = note_of_unused(federation, served.given.uploads)
         for note in late:
