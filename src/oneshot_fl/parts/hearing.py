@@ -30,11 +30,13 @@ AT_ONCE = 512
 """Images that a model is asked about together."""
 FEWEST = 3
 """Clients whose recitals are heard; two that contradict each other leave nobody to say who is wrong."""
+FEWEST_CLASSES = 2
+"""That a client must have been asked about; of a single one, honest clients say too little to tell them from others."""
 
 
 @dataclass(frozen=True)
 class Witnesses:
-    """Turns away clients whose testimony is too low, the lowest first, as long as there are three clients.
+    """Turns away clients whose testimony is too low, the one that lacks most first, as long as there are three clients.
 
     Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
     against whoever contradicts them.
@@ -44,7 +46,8 @@ class Witnesses:
         images: of each recital that the others are asked about, the first ones.
         cut: of the lift, in natural logarithms.
         least: testimony that is believed.
-        classes: that a client must have been asked about; with fewer it is not judged.
+        classes: that a client must have been asked about for it; with fewer, less is known.
+        least_of_few: testimony that is believed of a client that was asked about fewer classes, two at least.
         asked: images that it must have been asked about; with fewer, too little was recited to judge by.
     """
 
@@ -53,6 +56,7 @@ class Witnesses:
     cut: Positive
     least: Finite
     classes: Count
+    least_of_few: Finite
     asked: Count
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
 
@@ -90,15 +94,16 @@ class Witnesses:
         present = torch.ones(len(heard.counts), dtype=torch.bool)
         while int(present.sum()) >= FEWEST:
             testimony, asked = heard.testimonies(present)
-            judged = present & (asked >= self.classes) & (heard.questions(present).sum(dim=1) >= self.asked)
-            k = int(testimony.where(judged, torch.inf).argmin())
-            if not judged[k] or testimony[k] >= self.least:
+            least = torch.where(asked >= self.classes, self.least, self.least_of_few)
+            judged = present & (asked >= FEWEST_CLASSES) & (heard.questions(present).sum(dim=1) >= self.asked)
+            k = int((testimony - least).where(judged, torch.inf).argmin())
+            if not judged[k] or testimony[k] >= least[k]:
                 return
             present[k] = False
             yield (
                 k,
                 f"contradicts the others about the {int(asked[k])} classes that it shares with them: what one recites "
-                f"of a class lifts the other's belief in it by {float(testimony[k]):.2f}, less than {self.least:g}",
+                f"of a class lifts the other's belief in it by {float(testimony[k]):.2f}, less than {least[k]:.3g}",
             )
 
 

@@ -19,7 +19,7 @@ from tests.parts import uploads_of
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 LIFT = math.log(8) / 2
-WITNESSES = Witnesses(SPEC, images=10, cut=4.0, least=-0.1, classes=2, asked=1)
+WITNESSES = Witnesses(SPEC, images=10, cut=4.0, least=-0.1, classes=2, least_of_few=-9.0, asked=1)
 
 
 class Sees(nn.Module):
@@ -76,6 +76,16 @@ def test_without_the_first_liars_recitals_the_honest_are_believed_and_the_second
     testimony, _ = strict.hear(uploads, recitals).testimonies(torch.ones(5, dtype=torch.bool))
     assert testimony.tolist() == pytest.approx([0.0] * 3 + [-LIFT / 2] * 2, abs=1e-6)  # all below `least`
     assert [one.name for one in strict(uploads, recitals).quarantined] == ["client 3", "client 4"]
+
+
+def test_of_few_classes_another_testimony_is_believed_and_of_one_any():
+    uploads, recitals = _federation(3, 1)
+    few = replace(WITNESSES, classes=3, least_of_few=-LIFT + 0.01)
+    (one,) = few(uploads, recitals).quarantined
+    assert (one.name, f"less than {-LIFT + 0.01:.3g}" in one.reason) == ("client 3", True)
+    assert replace(few, least_of_few=-LIFT - 0.01)(uploads, recitals) == uploads
+    of_one = tuple(_recital([0], liar=liar) for liar in (False, False, False, True))
+    assert replace(few, least_of_few=9.0)(uploads, of_one) == uploads
 
 
 @pytest.mark.parametrize(
