@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from oneshot_fl.disk import reason, replace_file, sync, write_file, writing
+from oneshot_fl.disk import reason, replace_file, sha256_of, sync, write_file, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import NOTHING, Cost, cost_of, total
 
@@ -132,7 +132,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
-    if _sha256(_regular(path)) != sha256:
+    if sha256_of(_regular(path)) != sha256:
         raise DamagedError(f"{path.name} is not what was written")
     try:
         tensors = load_file(path)
@@ -179,7 +179,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
         save_file(plain, path, None if metadata is None else dict(metadata))
         path.chmod(mode)  # safetensors leaves 0600, which nobody else in a group can read
         sync(path)
-        return _sha256(path)
+        return sha256_of(path)
 
 
 def load_model(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> nn.Module:
@@ -231,8 +231,3 @@ def read_work(path: Path) -> Any | None:
 def _seal(path: Path, payload: bytes) -> bytes:
     """32 bytes of SHA-256 over the file's place and content, so that a swapped file is not taken for this one."""
     return hashlib.sha256(f"{path.parent.name}/{path.name}\n".encode() + payload).digest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

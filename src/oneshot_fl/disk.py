@@ -1,5 +1,6 @@
 """Files that are whole or not there, also after a crash, and failures of the disk as one plain line."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ def replacing(path: Path) -> Iterator[Path]:
             sync(path.parent)
     finally:
         new.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's contents, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from oneshot_fl.code import PACKAGE, digest, module_of
+from oneshot_fl.disk import sha256_of
 from oneshot_fl.errors import OneshotError
 
 T = TypeVar("T")
@@ -118,5 +120,4 @@ def _contents(name: str) -> str:
 
 @lru_cache(maxsize=256)  # every client's key asks again
 def _sha256(path: str, _size: int, _changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(Path(path))

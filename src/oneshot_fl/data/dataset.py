@@ -128,6 +128,7 @@ def make_dataset(
     mean: list[float],
     std: list[float],
     tones: Tones = USUAL,
+    notes: tuple[str, ...] = (),
 ) -> Dataset:
     """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel."""
     channels, size = train[0].shape[1], train[0].shape[2]
@@ -138,4 +139,5 @@ def make_dataset(
         mean=tuple(mean) * (channels if len(mean) == 1 else 1),
         std=tuple(std) * (channels if len(std) == 1 else 1),
     )
-    return Dataset(name, spec, class_names, train[0], train[1].long(), test[0], test[1].long(), tones=tones)
+    parts = (train[0], train[1].long(), test[0], test[1].long())
+    return Dataset(name, spec, class_names, *parts, tones=tones, notes=notes)

@@ -1,6 +1,5 @@
 """Bring your own data: a folder with `train/<class>/*` and `test/<class>/*`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
@@ -36,8 +35,10 @@ def image_folder(
     }
     tones = Tones(max_value, background)
     parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
-    data = make_dataset(name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones)
-    return replace(data, notes=unread([folder / part for part in files], files))
+    notes = unread([folder / part for part in files], files)
+    return make_dataset(
+        name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones, notes=notes
+    )
 
 
 def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/*") -> Tree:

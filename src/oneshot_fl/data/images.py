@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -75,20 +75,32 @@ def images_in(folder: Path, origin: Origin = DATA_SET) -> list[Path]:
 def images_and_unusable_in(folder: Path) -> list[Path | Unusable]:
     """The same for whoever can do without some: in the place of what cannot be used is what is wrong with it."""
     found: list[Path | Unusable] = []
-    seen: set[str] = set()
     if not folder.exists():
         return found
-    walk = os.walk(folder, onerror=lambda error: found.append(_unreadable(error)), followlinks=True)
-    for parent, folders, names in walk:
-        if (real := os.path.realpath(parent)) in seen:  # links that lead back up would be followed for ever
-            what = f"is a link to {real}, whose images are found already"
-            found.append(Unusable(Path(parent), what, "remove the link"))
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        found += [_regular(Path(parent, name)) for name in sorted(names) if _is_image(name)]
+    walk = _below(folder, onerror=lambda error: found.append(_unreadable(error)))
+    for parent, files in walk:
+        if files is None:
+            what = f"is a link to {os.path.realpath(parent)}, whose images are found already"
+            found.append(Unusable(parent, what, "remove the link"))
+        else:
+            found += [_regular(path) for path in files if _is_image(path.name)]
     return found
+
+
+def _below(
+    folder: Path, *, onerror: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[Path, list[Path] | None]]:
+    """A folder and those below it, sorted, each with its files; neither has any that are hidden.
+
+    Links are followed. Where one leads to a folder that was there before, which would go on for ever, stands None.
+    """
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=onerror, followlinks=True):
+        again = (real := os.path.realpath(parent)) in seen
+        seen.add(real)
+        folders[:] = [] if again else sorted(name for name in folders if not _is_hidden(name))
+        files = [Path(parent, name) for name in sorted(names) if not _is_hidden(name)]
+        yield Path(parent), None if again else files
 
 
 def _is_hidden(name: str) -> bool:
@@ -98,7 +110,7 @@ def _is_hidden(name: str) -> bool:
 def _is_image(name: str) -> bool:
     from torchvision.datasets.folder import has_file_allowed_extension
 
-    return not _is_hidden(name) and has_file_allowed_extension(name, suffixes())
+    return has_file_allowed_extension(name, suffixes())
 
 
 def _regular(path: Path) -> Path | Unusable:
@@ -145,21 +157,11 @@ def labelled(
 def unread(folders: Iterable[Path], files: Mapping[str, Files]) -> tuple[str, ...]:
     """A line on files in the folders of a data set that are not among its images; none where there is no such file."""
     used = {path for found in files.values() for path, _ in found}
-    left = [path for folder in folders for path in _visible(folder) if path not in used]
+    left = [path for folder in folders for _, there in _below(folder) for path in there or () if path not in used]
     if not left:
         return ()
     why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
     return (f"data.root: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
-
-
-def _visible(folder: Path) -> Iterator[Path]:
-    """All files below a folder that are not hidden, each folder once."""
-    seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        folders[:] = [] if real in seen else sorted(name for name in folders if not _is_hidden(name))
-        yield from (Path(parent, name) for name in sorted(names) if real not in seen and not _is_hidden(name))
-        seen.add(real)
 
 
 def read_images(

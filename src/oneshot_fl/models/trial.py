@@ -38,8 +38,7 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
     """
     shape = f"{spec.channels}x{spec.size}x{spec.size}"
     try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), torch.device("meta"):
             model: nn.Module = build(spec)
             count = sum(parameter.numel() for parameter in model.parameters())
             check_memory(f"{name}: {count:,} parameters", None, 4 * count)

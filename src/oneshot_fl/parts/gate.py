@@ -101,7 +101,7 @@ class Gate:
         parameter = next(model.parameters(), torch.empty(0))
         P, statistics = _asked(model, self._probes().to(parameter.device))
         said = P.argmax(dim=1).bincount(minlength=P.shape[1])
-        known = [each for each in range(P.shape[1]) if each not in unknown]
+        known = sorted({*range(P.shape[1])}.difference(unknown))
         strange = [_distance(layer) for layer in statistics]
         return Probed(
             largest=float(P.abs().max()),

@@ -7,8 +7,7 @@ not covered. Noise is drawn from a seeded generator, so that runs repeat: with t
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -119,8 +118,7 @@ def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
     nowhere = torch.optim.SGD(model.parameters(), lr=0.0)
     try:
         optimizer = DPOptimizer(nowhere, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that images have no gradients
+        with warnings.catch_warnings(action="ignore"):  # that images have no gradients
             F.cross_entropy(_by_sample(model)(x), y).backward()
         optimizer.step()
     except Exception as error:  # whatever Opacus raises is its answer to this model
@@ -185,7 +183,7 @@ def _noise(training: Training, rate: float, steps: int) -> float:
     """The least that spends no more than `epsilon` over all epochs of all communication rounds, in units of `clip`."""
     if training.epochs == 0:
         return 0.0
-    with _coarse():
+    with warnings.catch_warnings(action="ignore"):  # of most noise that it tries: there is a finer accounting
         return get_noise_multiplier(
             target_epsilon=cast(float, training.epsilon),
             target_delta=cast(float, training.delta),
@@ -193,14 +191,6 @@ def _noise(training: Training, rate: float, steps: int) -> float:
             steps=steps * _epochs(training),
             accountant="rdp",
         )
-
-
-@contextmanager
-def _coarse() -> Iterator[None]:
-    """Without Opacus's warnings that a finer accounting would find a little less: most noise it only tries."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _check(model: nn.Module, training: Training, samples: int) -> None:
@@ -225,5 +215,5 @@ def _check(model: nn.Module, training: Training, samples: int) -> None:
 def _least(training: Training, samples: int) -> float:
     """The epsilon with as much noise as Opacus tries: next to none of it is what gradients give away."""
     rate, steps = _draws(training, samples)
-    with _coarse():
+    with warnings.catch_warnings(action="ignore"):  # that a finer accounting would find a little less
         return _spent(MAX_SIGMA / 2, rate, steps * _epochs(training), cast(float, training.delta))
