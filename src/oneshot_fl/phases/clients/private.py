@@ -6,6 +6,7 @@ for a client's models alone, and for adding or removing one sample; label counts
 not covered. Noise is drawn from a seeded generator, so that runs repeat: with the seed kept secret.
 """
 
+import copy
 import warnings
 from collections.abc import Iterable
 from typing import Any, cast
@@ -109,7 +110,30 @@ def check_private(architecture: Architecture, training: Training, samples: Itera
     for count in dict.fromkeys(samples):
         _check(model, training, count)
     with seeded(training.seed, "private trial"):
+        _try_apart(model, architecture.name, spec)
         _try(model, architecture.name, spec)
+
+
+def _try_apart(model: nn.Module, name: str, spec: DataSpec) -> None:
+    """Two batches that differ in one image: nothing else of the model's may, neither answers nor what it keeps.
+
+    Layers by name would not do: a model may normalise a batch in its own lines.
+    """
+    images = torch.rand(3, spec.channels, spec.size, spec.size)
+    one, other = (_answered(model, images[[0, last]]) for last in (1, 2))
+    if not all(torch.allclose(a.double(), b.double(), equal_nan=True) for a, b in zip(one, other, strict=True)):
+        raise OneshotError(
+            f"model={name}: what it answers to an image, or keeps beside its weights, depends on the other images of a "
+            "batch, which clipping single gradients does not bound; choose another, for instance model=cnn2_group or "
+            "cnn3_group"
+        )
+
+
+def _answered(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """The answer to the first image, while training, and every buffer after that."""
+    tried = copy.deepcopy(model).train()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        return [tried(images)[0], *tried.buffers()]
 
 
 def _try(model: nn.Module, name: str, spec: DataSpec) -> None:

@@ -191,6 +191,36 @@ def _from(build):
     return Architecture(recipe_of(build, name="theirs"))
 
 
+class Apart(nn.Module):
+    """What is left of each answer without the mean of all."""
+
+    def forward(self, x):
+        return x - x.mean(dim=0)
+
+
+def _with(layer):
+    return lambda spec: nn.Sequential(layer(), nn.Flatten(), nn.Linear(spec.size**2, 2))
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        partial(nn.BatchNorm2d, 1, track_running_stats=False),
+        partial(nn.BatchNorm2d, 1, affine=False, track_running_stats=False),
+        partial(nn.InstanceNorm2d, 1, affine=False, track_running_stats=True),
+        Apart,
+    ],
+)
+def test_what_mixes_samples_is_refused_however_it_is_written(mixing):
+    with pytest.raises(OneshotError, match=r"^model=theirs: .*depends on the other images.*cnn2_group"):
+        check_private(_from(_with(mixing)), TRAINING, [100], SMALL)
+
+
+def test_chance_and_single_samples_statistics_mix_nothing():
+    for fine in (partial(nn.Dropout, 0.5), partial(nn.InstanceNorm2d, 1)):
+        check_private(_from(_with(fine)), TRAINING, [100], SMALL)
+
+
 def test_every_client_is_checked_before_one_trains():
     check_private(_from(cnn2_group), TRAINING, [40, 100], SMALL)
     for samples in ([40, 1000], [1000, 40]):
