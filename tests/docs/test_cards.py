@@ -1,6 +1,8 @@
 """The cards' pages."""
 
+import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 from docgen.cards import card_page, card_pages, spaced
 
@@ -30,3 +32,22 @@ def test_every_card_of_a_paper_has_its_equations():
     for name in (path.stem for path in (ROOT / "docs/equations").glob("*.md")):
         assert "## Equations" in pages[f"methods/{name}.md"]
         assert f"({name}.md)" in index
+
+
+def _is_there(name):
+    try:
+        resolve_name(f"oneshot_fl.{name}")
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_what_a_card_says_computes_an_equation_is_there():
+    named = {
+        name
+        for file in (ROOT / "src/oneshot_fl/methods").glob("*.py")
+        for name in re.findall(r"`((?:parts|models|phases|methods|data)\.[A-Za-z_.]+)`", file.read_text())
+    }
+    assert len(named) >= 30
+    assert [name for name in sorted(named) if not _is_there(name)] == []
+    assert not _is_there("parts.terms.Objective")

@@ -1,5 +1,7 @@
 """FedChorus where its other runs do not go: many classes, large images, several exchanges, decoders beside models."""
 
+from oneshot_fl.phases import distill
+from oneshot_fl.phases.schedule import factor
 from tests.composing import TINY, compose_config, few_images, run_config
 from tests.unit.data.image_files import write_image
 
@@ -41,3 +43,17 @@ def test_decoders_are_one_more_source(tmp_path, shared_store):
     alone, both = (run_config(compose_config(*overrides, *added), tmp_path / str(len(added))) for added in ((), more))
     assert [client["kind"] for client in both["clients"]].count("cvae") == 2
     assert both["server"]["pool_bytes"] > alone["server"]["pool_bytes"]
+
+
+def test_the_learning_rate_moves_once_also_image_by_image(tmp_path, shared_store, monkeypatch):
+    shares = []
+
+    def told(*args, **place):
+        shares.append(place["rounds_done"] + place["within"])
+        return factor(*args, **place)
+
+    monkeypatch.setattr(distill, "factor", told)
+    chosen = ("method=fedchorus", "distill.rounds=2", "distill.batch_size=1", *few_images("fedchorus"))
+    run_config(compose_config(*TINY, f"store={shared_store}", *chosen), tmp_path / "run")
+    assert shares == sorted(shares)
+    assert 1.9 < shares[-1] < 2

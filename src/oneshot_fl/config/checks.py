@@ -14,6 +14,7 @@ from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_mode
 from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.images import check_images, sources_of
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
 from oneshot_fl.config.training import check_no_idle, check_rates
@@ -43,6 +44,7 @@ def check(cfg: DictConfig) -> None:
     check_tables(settings)
     check_method(settings["method"])
     check_called(settings)
+    check_images(settings)
     _check_teacher(settings)
     _check_names(settings)
     check_rates(cfg)
@@ -273,12 +275,10 @@ def method_needs(cfg: DictConfig) -> frozenset[str]:
 
 def source_needs(cfg: DictConfig) -> frozenset[str]:
     """What the method's sources of images need; nothing where there is none."""
-    node = cfg.method.source
-    nodes = [] if node is None else [node] if "_target_" in node else list(node.values())
-    return frozenset().union(*(_needs("method.source", each) for each in nodes))
+    return frozenset().union(*(_needs(key, each) for key, each in sources_of(cfg.method).items()))
 
 
-def _needs(key: str, node: DictConfig) -> frozenset[str]:
+def _needs(key: str, node: Any) -> frozenset[str]:
     """What a part declares that it needs, without making it."""
     return needs_of(target_of(key, plain(node)))
 

@@ -84,7 +84,7 @@ class BoostedWeights(nn.Module):
         self.decay, self.per, self.include_newest, self.normalise = decay, per, include_newest, normalise
         clients = len(server.uploads.sizes)
         self.register_buffer("weights", torch.full((clients,), 1 / clients))
-        self.register_buffer("rate", torch.tensor(step))
+        self.register_buffer("rate", torch.tensor(float(step)))
 
     def forward(self, votes: Votes) -> Tensor:
         """Ensemble logits `[b, c]`; the label is not used."""

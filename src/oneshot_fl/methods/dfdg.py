@@ -54,6 +54,7 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.terms import kl_divergence
 from oneshot_fl.parts.uploads import Server
@@ -86,10 +87,14 @@ def likeness(h: Tensor, x: Tensor) -> Tensor:
 
 
 def _distances(a: Tensor) -> Tensor:
-    """Mean squared differences between all rows, `[b, b]`."""
-    rows = a.flatten(1)
-    squares = rows.square().mean(dim=1)
-    return squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * (rows @ rows.T) / rows.shape[1]
+    """Mean squared differences between all rows, `[b, b]`.
+
+    In single precision: of images that are nearly alike, which this is about, little is left of the difference.
+    """
+    with torch.autocast(a.device.type, enabled=False):
+        rows = at_least_float32(a.flatten(1))
+        squares = rows.square().mean(dim=1)
+        return squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * (rows @ rows.T) / rows.shape[1]
 
 
 def overlap(others: Tensor, own: Tensor, temperature: float) -> Tensor:

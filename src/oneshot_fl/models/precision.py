@@ -10,7 +10,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 PRODUCTS = (nn.Linear, _ConvNd)
-NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
+SINGLE = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU)
+"""Layers whose weights stay in single precision, and which take images of no other."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -33,14 +34,14 @@ def cast_products(module: nn.Module, parameters: Mapping[str, Tensor], dtype: to
 
 @contextmanager
 def like_autocast(module: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Inside the block, products of the module compute in `dtype`, and its normalisation in single precision.
+    """Inside the block, products of the module compute in `dtype`, other layers with weights in single precision.
 
     For calls through `vmap`, which autocast does not reach: products would be computed in single precision, or refuse
     images that autocast has made. None changes nothing.
     """
     hooks = []
     for inner in module.modules() if dtype is not None else ():
-        wanted = dtype if isinstance(inner, PRODUCTS) else torch.float32 if isinstance(inner, NORMS) else None
+        wanted = dtype if isinstance(inner, PRODUCTS) else torch.float32 if isinstance(inner, SINGLE) else None
         if wanted is not None:
             hooks.append(inner.register_forward_pre_hook(partial(_cast, wanted), prepend=True))
     try:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from oneshot_fl.data.augment import windows
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
@@ -188,5 +189,13 @@ class ProceduralSource(nn.Module):
         if not self.samples:
             return Made(torch.empty(0, self.spec.channels, self.spec.size, self.spec.size), None)
         if self.draw in OF_OTHERS:
-            return Made(OF_OTHERS[self.draw](self.samples, torch.cat(turn.made), turn.rng), None)
+            return Made(OF_OTHERS[self.draw](self.samples, self._others(turn), turn.rng), None)
         return Made(self.spec.normalise(DRAWINGS[self.draw](self.samples, self.spec, turn.rng)), None)
+
+    def _others(self, turn: Turn) -> Tensor:
+        if not any(map(len, turn.made)):
+            raise OneshotError(
+                f"method.source: {self.draw} are drawn of images that other sources make before, and none does; put "
+                f"them beside others, +method/source@method.source.{self.draw}={self.draw}"
+            )
+        return torch.cat(turn.made)

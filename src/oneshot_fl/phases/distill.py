@@ -130,7 +130,7 @@ class DistillModule(LightningModule):
             within = seen / self.pool.size
             anneal(optimizer, factor(self.schedule, rounds_done=done, within=within, rounds=settings.rounds))
             minimise(self, self._student_loss(entry), optimizer)
-            seen += len(entry.y)
+            seen += min(len(entry.y), settings.batch_size)  # a batch of one image holds it twice
 
     def _warm_up(self, warm_up: WarmUp) -> None:
         """The student learns from the clients' mean logits; what it is then is what it began as."""

@@ -75,7 +75,7 @@ def tested_ensembles(
 
 
 class EvaluateModule(LightningModule):
-    """One pass over the test set in which every client is asked once, whatever the number of ensembles."""
+    """One pass over the test set: every client is asked once for all ensembles that do not ask it themselves."""
 
     def __init__(
         self,

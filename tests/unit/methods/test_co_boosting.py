@@ -88,6 +88,12 @@ def test_a_step_a_batch_with_or_without_the_newest_round(include_newest, steps):
     assert_close(ensemble.weights, torch.tensor([0.5 + 0.05 * steps, 0.5 - 0.05 * steps]))
 
 
+def test_a_step_of_0_leaves_the_plain_average():
+    ensemble = _boosted(step=0, decay=0.5)
+    ensemble.refit(_pool(ensemble), 1, torch_generator(0))
+    assert ensemble.weights.tolist() == [0.5, 0.5]
+
+
 def test_mu_decays_every_round_also_before_there_is_anything_to_learn_from():
     ensemble = _boosted(decay=0.5, include_newest=False)
     ensemble.refit(_pool(ensemble), 8, torch_generator(0))

@@ -63,6 +63,14 @@ def test_likeness_is_1_for_images_that_are_alike_and_falls_with_both_distances()
     assert_close(likeness(h, torch.ones(2, 1, 1)), torch.tensor(1.0))
 
 
+def test_distances_of_images_that_are_nearly_alike_are_those_of_single_precision_also_in_mixed():
+    x = 1 + 0.01 * torch.randn(8, 3, 8, 8, generator=torch_generator(0))
+    h = torch.randn(8, 4, generator=torch_generator(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = likeness(10 * h, x)
+    assert_close(mixed, likeness(10 * h, x), rtol=1e-6, atol=0)
+
+
 def test_overlap_is_minus_the_mean_divergence_over_all_pairs():
     others, own = torch.tensor([SURE, TORN]), torch.tensor([WRONG, TORN, SURE])
     # from [3/4, 1/4] to [1/4, 3/4], [1/2, 1/2] and itself, and from [1/2, 1/2] to the three

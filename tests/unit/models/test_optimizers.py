@@ -13,6 +13,8 @@ FACTORIES = [
     (partial(torch.optim.SGD, lr=0.1), True),
     (partial(torch.optim.Adam, lr=0.1), True),
     (partial(torch.optim.Adam, lr=0.1, fused=False), False),
+    (partial(torch.optim.Adam, lr=0.1, foreach=True), None),
+    (partial(torch.optim.SGD, lr=0.1, differentiable=True), None),
     (partial(torch.optim.RMSprop, lr=0.1), None),
     (recipe_of(torch.optim.Adam, lr=0.1), True),
     (recipe_of(torch.optim.Adam, lr=0.1, fused=False), False),

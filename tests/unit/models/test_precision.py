@@ -1,5 +1,8 @@
+from functools import partial
+
 import pytest
 import torch
+from torch import nn
 
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
@@ -12,6 +15,18 @@ from oneshot_fl.models.precision import at_least_float32
 )
 def test_nothing_gets_narrower(given, expected):
     assert at_least_float32(torch.ones(2, dtype=given)).dtype == expected
+
+
+@pytest.mark.parametrize("layer", [nn.PReLU, partial(nn.GroupNorm, 2, 4), partial(nn.RMSNorm, [4, 6, 6])])
+def test_stacked_clients_answer_in_mixed_precision_whatever_layers_follow_a_convolution(spec, layer):
+    def client():
+        return nn.Sequential(nn.Conv2d(1, 4, 3), layer(), nn.Flatten(), nn.Linear(4 * 6 * 6, 3))
+
+    bank = ClientBank([client() for _ in range(2)], mode="stacked")
+    x = torch.randn(16, 1, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = bank(x, frozenset()).logits
+    torch.testing.assert_close(mixed, bank(x, frozenset()).logits, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])

@@ -3,6 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes, textures, variations
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
@@ -62,6 +63,14 @@ def test_variations_are_moved_by_an_eighth_at_most_and_half_of_them_mirrored():
     assert 0.4 < (columns < 8).float().mean() < 0.6
     both = varied[:, 1].flatten(1).argmax(dim=1) // 16 - rows
     assert set(both.tolist()) == {3}  # channels move together
+
+
+@pytest.mark.parametrize("made", [(), (torch.empty(0, 1, 8, 8),)])
+def test_mixtures_of_nothing_are_a_plain_line(made):
+    source = ProceduralSource(server_of(), draw="mixtures", samples=4)
+    turn = Turn(score=None, minimise=None, teacher=None, rng=torch_generator(0), made=made)
+    with pytest.raises(OneshotError, match=r"^method\.source: mixtures are drawn of images that other sources"):
+        source.make(turn)
 
 
 def test_a_source_for_colour_makes_nothing_of_grey_and_draws_nothing():

@@ -1,0 +1,81 @@
+"""Whether what makes images, and what learns from them, fit each other: settings that are fine one by one."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from oneshot_fl.config.rules import target_of
+from oneshot_fl.config.trial import shape_of
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.recipe import needs_of
+
+
+def check_images(settings: Mapping[str, Any]) -> None:
+    """Before clients train for it.
+
+    Raises:
+        OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
+            the batch that they are; or a source draws from images of others, and none makes any before it.
+    """
+    method, recitation = settings["method"], settings["recite"]
+    sources = sources_of(method)
+    for key in ("method.objective", *(["method.student"] if sources else ()), "recite.objective"):
+        _check_weights(key, _inside(settings, key))
+    for key in ("method.objective", "recite.objective"):
+        _check_no_start(key, _inside(settings, key))
+    for key, node in {**sources, "recite": recitation}.items():
+        _check_pixels(key, node)
+    _check_drawn_of_others(sources, channels=shape_of(settings["data"])[0])
+
+
+def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The nodes of a method's sources of images by their keys, in their order."""
+    node = method.get("source")
+    if node is None:
+        return {}
+    if "_target_" in node:
+        return {"method.source": node}
+    return {f"method.source.{name}": each for name, each in node.items() if each is not None}
+
+
+def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
+    if terms and not any(term["weight"] for term in terms.values()):
+        raise OneshotError(f"{key}: every term weighs 0, and nothing is left to train by; give one of them a weight")
+
+
+def _check_no_start(key: str, terms: Mapping[str, Any] | None) -> None:
+    for name, term in (terms or {}).items():
+        if term["weight"] and "start" in needs_of(target_of(f"{key}.{name}", term)):
+            raise OneshotError(
+                f"{key}.{name}: compares with how the student began, which only its own objective can; move the term "
+                "to method.student"
+            )
+
+
+def _check_pixels(key: str, node: Mapping[str, Any]) -> None:
+    """Pixels are as many as they are; other generators make any number."""
+    size, count = node.get("batch_size"), (node.get("generator") or {}).get("count")
+    if None not in (size, count) and size != count:
+        raise OneshotError(
+            f"{key}.batch_size={size}: its generator holds the pixels of {count} images; set {key}.generator.count="
+            f"{size} too"
+        )
+
+
+def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
+    drawing = (key for key, node in sources.items() if not (node.get("colour_only") and channels == 1))
+    first = next(drawing, None)
+    if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
+        raise OneshotError(
+            f"{first}: is drawn of images that other sources make before it, and none does; leave it out too (~{first})"
+        )
+
+
+def _of_others() -> Collection[str]:
+    from oneshot_fl.parts.procedural import OF_OTHERS  # torch: not before it is needed
+
+    return OF_OTHERS
+
+
+def _inside(settings: Mapping[str, Any], key: str) -> Any:
+    group, name = key.split(".")
+    return settings[group].get(name)

@@ -1,0 +1,51 @@
+"""Parts that are fine one by one and do not fit each other end before training with one line."""
+
+import pytest
+
+from oneshot_fl.config.checks import check
+from oneshot_fl.errors import OneshotError
+from tests.composing import compose_config
+
+COLOUR = ("data=cifar10", "data.root=.")
+STARTS = "oneshot_fl.methods.fedmho.SelfDistillation"
+
+
+def _weightless(key: str, *terms: str) -> list[str]:
+    return [f"{key}.{name}.weight=0" for name in terms]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["method=fedhydra", *_weightless("method.objective", "ce", "bn", "adv")], "method.objective: every term"),
+        (["method=dense", *_weightless("method.student", "kl")], "method.student: every term"),
+        (["method=fedchorus", *_weightless("recite.objective", "ce", "bn", "tv")], "recite.objective: every term"),
+        (["method=f_adi", "method.source.batch_size=16"], "method.source.batch_size=16: .* of 128 images"),
+        (["method=fedchorus", "recite.generator.count=4"], "recite.batch_size=256: .* of 4 images"),
+        (["method=fedchorus", *COLOUR, "~method.source.recitals"], "method.source.variations: .*~method.source.v"),
+        (
+            ["method=fedchorus", *(f"~method.source.{name}" for name in ("recitals", "dead_leaves", "strokes"))],
+            "method.source.mixtures: is drawn of images",
+        ),
+        (
+            ["method=dense", f"+method.objective.own={{_target_: {STARTS}, weight: 1, per_class: false}}"],
+            "method.objective.own: .*method.student",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_before_training(overrides, says):
+    with pytest.raises(OneshotError, match=f"^{says}"):
+        check(compose_config(*overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=fedchorus", "~method.source.recitals"],  # grey: there are no variations
+        ["method=fedchorus", *COLOUR, "~method.source.recitals", "~method.source.variations"],
+        ["method=fedhydra", *_weightless("method.objective", "ce", "bn")],
+        ["method=f_adi", "method.source.batch_size=16", "method.source.generator.count=16"],
+    ],
+)
+def test_one_ingredient_less_is_no_mistake(overrides):
+    check(compose_config(*overrides))
