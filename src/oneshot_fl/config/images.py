@@ -14,7 +14,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
 
     Raises:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
-            the batch that they are; or a source draws from images of others, and none makes any before it.
+            the batch that they are; a source draws from images of others, and none makes any before it; or an
+            ensemble is to be a row that only images of its own would fit.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
@@ -25,6 +26,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
     _check_drawn_of_others(sources, channels=shape_of(settings["data"])[0])
+    for name, node in settings["evaluate"]["ensembles"].items():
+        _check_row(f"evaluate.ensembles.{name}", node)
 
 
 def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -67,6 +70,17 @@ def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels
     if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
         raise OneshotError(
             f"{first}: is drawn of images that other sources make before it, and none does; leave it out too (~{first})"
+        )
+
+
+def _check_row(key: str, node: Mapping[str, Any]) -> None:
+    """Rows are asked about test images alone, of which nothing may be learnt."""
+    from oneshot_fl.parts.ensembles import Fixed  # torch: not before it is needed
+
+    if getattr(target_of(key, node), "refit", Fixed.refit) is not Fixed.refit:
+        raise OneshotError(
+            f"{key}: is fitted to the images that a method's own ensemble teaches on, and a row has none; choose it as "
+            f"the method's (method/ensemble={node.get('name')}), which is a row too, or leave it out (~{key})"
         )
 
 

@@ -31,6 +31,10 @@ def _weightless(key: str, *terms: str) -> list[str]:
             ["method=dense", f"+method.objective.own={{_target_: {STARTS}, weight: 1, per_class: false}}"],
             "method.objective.own: .*method.student",
         ),
+        *(
+            ([f"+method/ensemble@evaluate.ensembles.mine={name}"], "evaluate.ensembles.mine: is fitted to the images")
+            for name in ("evidence", "boosted", "gated", "intactofl", "noise_adapted")
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_before_training(overrides, says):
@@ -45,6 +49,7 @@ def test_what_does_not_fit_is_told_before_training(overrides, says):
         ["method=fedchorus", *COLOUR, "~method.source.recitals", "~method.source.variations"],
         ["method=fedhydra", *_weightless("method.objective", "ce", "bn")],
         ["method=f_adi", "method.source.batch_size=16", "method.source.generator.count=16"],
+        ["method=dfdg", "+method/ensemble@evaluate.ensembles.mine=label_shares"],
     ],
 )
 def test_one_ingredient_less_is_no_mistake(overrides):
