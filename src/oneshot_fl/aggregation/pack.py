@@ -1,7 +1,7 @@
 """A client's model as an upload: made on the client's own machine, and read back as the server will."""
 
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def _fitting(
     options: list[dict[str, Any]] = [named]
     if "_target_" in named and "num_classes" not in arguments:
         options.append({**named, "num_classes": len(told["class_names"])})
-    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    shapes = _shapes(state)
     wrong: list[OneshotError] = []
     for option in options:
         description = _described(told, option)
@@ -88,10 +88,12 @@ def _fitting(
         except OneshotError as error:
             wrong.append(error)
             continue
-        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        expected = _shapes(model.state_dict())
         if expected == shapes:
             return description
-        wrong.append(OneshotError(f"{target}: its tensors are not those of the file ({_difference(expected, shapes)})"))
+        differs = _difference(expected, shapes, len(told["class_names"]))
+        # What was built says more than what was not, and most where it was built for the classes that were told.
+        wrong.insert(0, OneshotError(f"{target}: its tensors are not those of the file {differs}"))
     raise wrong[0]
 
 
@@ -116,6 +118,20 @@ def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> Mode
     return described_by(metadata, "pack")
 
 
-def _difference(expected: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]]) -> str:
-    name = next(name for name in [*expected, *given] if expected.get(name) != given.get(name))
-    return f"{name}: expected {expected.get(name, 'none')}, the file has {given.get(name, 'none')}"
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+
+def _difference(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], classes: int) -> str:
+    """The first tensor that differs, and where only the number of answers does, the option that tells it."""
+    names = [name for name in [*expected, *given] if expected.get(name) != given.get(name)]
+    first = f"({names[0]}: expected {expected.get(names[0], 'none')}, the file has {given.get(names[0], 'none')})"
+    answers = {_answers(expected.get(name, ()), given.get(name, ()), classes) for name in names}
+    if len(answers) > 1 or None in answers:
+        return first
+    return f"{first}; --classes names {classes}, the model answers {answers.pop()}"
+
+
+def _answers(expected: tuple[int, ...], given: tuple[int, ...], classes: int) -> int | None:
+    """How many classes the given tensor answers, if it differs from the expected one in nothing else."""
+    return given[0] if given and expected == (classes, *given[1:]) else None

@@ -1,4 +1,4 @@
-"""Configuration: where it lives and how its nodes become parts; with `__main__`, the only code that knows Hydra."""
+"""Configuration: where it lives and how its nodes become parts. Beside it `__main__` and the launchers know Hydra."""
 
 import inspect
 from collections.abc import Iterable, Iterator

@@ -14,6 +14,7 @@ from torch import nn
 from oneshot_fl import cli
 from oneshot_fl.aggregation.pack import pack, state_of
 from oneshot_fl.config.described import build, load
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
@@ -85,6 +86,28 @@ def test_any_importable_class_can_be_packed_and_is_told_its_number_of_classes(tm
     assert description.architectures == ({"_target_": RESNET, "num_classes": 3},)
     with pytest.raises(OneshotError, match="--allow torchvision"):
         build(description)
+
+
+def _with_four_answers(target: str) -> nn.Module:
+    from torchvision.models import resnet18
+
+    four = DataSpec(3, 8, 4, (0.5,), (0.5,))
+    return resnet18(num_classes=4) if target == RESNET else cnn2(four, norm=True)
+
+
+@pytest.mark.parametrize(("target", "layer"), [(RESNET, r"fc\.weight"), ("cnn2", r"\d+\.weight")])
+def test_other_classes_than_the_model_answers_are_told_with_the_option(target, layer, tmp_path):
+    torch.save(_with_four_answers(target).state_dict(), tmp_path / "model.pt")
+    told = {**TOLD, "data": {**TOLD["data"], "channels": 3}}
+    says = rf"{layer}: expected \(3, (\d+)\), the file has \(4, \1\)\); --classes names 3, the model answers 4$"
+    with pytest.raises(OneshotError, match=says):
+        pack(tmp_path / "model.pt", told, target=target, arguments={}, out=tmp_path / "a.safetensors")
+
+
+def test_another_layer_that_differs_is_not_put_down_to_the_classes(tmp_path):
+    torch.save(cnn2(SMALL, norm=False).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"the file has none\)$"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize(
