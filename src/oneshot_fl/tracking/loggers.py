@@ -229,19 +229,32 @@ def opened(build: Any, settings: Mapping[str, Any], about: About) -> Sink:
     Raises:
         OneshotError: it cannot be built here, or its service cannot be reached.
     """
+    name = str(settings.get("_target_"))
+    try:
+        sink = sink_of(build(**_told(build, settings, about)))
+    except OneshotError:
+        raise
+    except ImportError as error:
+        raise OneshotError(f"logger: {name} needs another package ({one_line(error)})") from error
+    except Exception as error:  # anybody's: a logger may be a user's own
+        raise OneshotError(
+            f"logger: {name} cannot be opened ({named_line(error)}); it is called with its keys and save_dir, "
+            "the run's folder"
+        ) from error
+    return sink if isinstance(sink, CsvSink) else Dispensable(sink, name)
+
+
+def _told(build: Any, settings: Mapping[str, Any], about: About) -> dict[str, Any]:
+    """What a logger is told of the run, where its file says nothing else."""
     from lightning.pytorch.loggers import WandbLogger
 
     told: dict[str, Any] = {"save_dir": str(about.folder)}
     if _class_of(build) is WandbLogger:
         from oneshot_fl.tracking.wandb_run import told_of
 
-        told |= told_of(about)
+        told |= told_of(about, settings.get("mode"))
     own = {"name": settings["name"]} if "name" in settings else {}  # elsewhere it is a label, here the logger's own
-    try:
-        sink = sink_of(build(**{key: value for key, value in told.items() if settings.get(key) is None}, **own))
-    except ImportError as error:
-        raise OneshotError(f"logger: {settings.get('_target_')} needs another package ({one_line(error)})") from error
-    return sink if isinstance(sink, CsvSink) else Dispensable(sink, str(settings.get("_target_")))
+    return {key: value for key, value in told.items() if settings.get(key) is None} | own
 
 
 def _class_of(build: Any) -> Any:

@@ -109,6 +109,34 @@ def test_a_logger_whose_package_is_missing_says_so(tmp_path):
         opened(build, {"_target_": "a.B"}, _about(tmp_path))
 
 
+class _Homeless(Logger):
+    """A logger that takes no folder."""
+
+    name, version = "homeless", ""
+
+    def __init__(self, digits=2):
+        super().__init__()
+
+    def log_metrics(self, metrics, step=None):
+        pass
+
+    def log_hyperparams(self, params):
+        pass
+
+
+def test_a_logger_that_does_not_take_the_runs_folder_says_so(tmp_path):
+    with pytest.raises(OneshotError, match=r"^logger: a.B cannot be opened \(TypeError: .*; .*keys and save_dir"):
+        opened(_Homeless, {"_target_": "a.B"}, _about(tmp_path))
+
+
+def test_a_logger_that_fails_to_open_is_refused_at_the_door(tmp_path):
+    def build(**told):
+        raise ConnectionError("no route\nto host")
+
+    with pytest.raises(OneshotError, match=r"^logger: a.B cannot be opened \(ConnectionError: no route to host\)"):
+        opened(build, {"_target_": "a.B"}, _about(tmp_path))
+
+
 class _Server(Logger):
     """A tracking server that cannot be reached from some moment on."""
 
