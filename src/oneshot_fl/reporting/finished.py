@@ -22,6 +22,7 @@ from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.recipe import is_ours
+from oneshot_fl.reporting.figure_files import remove_figures
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -103,6 +104,7 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     """Copy what a finished run left into another run's folder, but for its trace; the summary."""
     folder.mkdir(parents=True, exist_ok=True)
     if done.resolve() != folder.resolve():
+        remove_figures(folder)
         for path in done.iterdir():
             if path.is_file() and path.name not in (TRACE, LOG):
                 shutil.copyfile(path, folder / path.name)

@@ -163,6 +163,17 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert adopt(done, done) == {"method": "dense"}
 
 
+def test_figures_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder, figure in ((done, "partition.png"), (own, "synthetic.png")):
+        _finish(folder, "k")
+        (folder / figure).touch()
+    adopt(own, own)
+    assert (own / "synthetic.png").exists()
+    adopt(done, own)
+    assert sorted(path.name for path in own.glob("*.png")) == ["partition.png"]
+
+
 def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):
     first, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     _finish(done, "k", arithmetic="cuda.32-true")
