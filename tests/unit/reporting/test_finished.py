@@ -55,6 +55,15 @@ def test_settings_code_and_every_file_count(root, code):
     assert len({key, *others}) == 7
 
 
+def test_where_decoded_images_are_kept_makes_no_other_run(root):
+    keys = set()
+    for store in ("~/store", "/home/me/store"):
+        config = _config(root, store=store)
+        config["data"]["cache"] = store
+        keys.add(finished(config).key)
+    assert len(keys) == 1
+
+
 @pytest.mark.parametrize(("logger", "keys"), [({}, 1), ({"csv": {}}, 1), ({"csv": {}, "wandb": {}}, 2)])
 def test_a_run_of_another_study_is_missing_in_a_dashboard_alone(root, logger, keys):
     assert len({_key(root, logger=logger, study=study) for study in "ab"}) == keys
