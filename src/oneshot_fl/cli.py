@@ -116,11 +116,22 @@ def report(
 
 def _to_do(paths: list[Path]) -> int:
     """Jobs of the sweeps in or below folders that have not begun."""
-    from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
+    from oneshot_fl.sweeps.manifest import MANIFEST
+
+    return sum(_not_begun(manifest.absolute().parent) for path in paths for manifest in path.rglob(MANIFEST))
+
+
+def _not_begun(folder: Path) -> int:
+    """Such jobs of the sweep in a folder; a file of others may have the name of a sweep's, which is only told."""
+    from oneshot_fl.sweeps.manifest import read_manifest
     from oneshot_fl.sweeps.state import jobs_of
 
-    folders = [manifest.absolute().parent for path in paths for manifest in path.rglob(MANIFEST)]
-    return sum(job.status == "to do" for folder in folders for job in jobs_of(folder, read_manifest(folder)))
+    try:
+        manifest = read_manifest(folder)
+    except OneshotError as error:
+        say(f"jobs that have not begun are not counted: {error}")
+        return 0
+    return sum(job.status == "to do" for job in jobs_of(folder, manifest))
 
 
 @app.command()

@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -68,7 +68,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.replace(new, path)
             sync(path.parent)
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # where it cannot be removed, what kept it from being written is told
+            new.unlink()
 
 
 def sha256_of(path: Path) -> str:

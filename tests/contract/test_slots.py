@@ -413,7 +413,7 @@ def test_a_data_set_takes_exactly_the_keys_of_its_yaml(name):
 
 
 @pytest.mark.parametrize("name", choices("logger", 5))
-def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypatch):
+def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "offline")
     nodes = compose_config(f"logger={name}", "study=s").logger.values()
     if any("MLFlow" in node._target_ for node in nodes):
@@ -429,6 +429,7 @@ def test_a_logger_takes_metrics_and_pictures_and_closes(name, tmp_path, monkeypa
         log.log({"distill/accuracy": 0.5}, 1)
         log.images("distill/images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), 1)
         log.figures({"p": figure})
+    assert "failed" not in capsys.readouterr().err
     assert (tmp_path / "metrics.csv").exists() is (name != "none")
     if name != "none":
         assert (tmp_path / "metrics.csv").read_text().splitlines() == ["distill/accuracy,step", "0.5,1"]

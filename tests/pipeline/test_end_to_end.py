@@ -145,6 +145,15 @@ def test_server_seeds_share_clients(tiny, tmp_path):
     assert first["rounds"] != second["rounds"]
 
 
+def test_a_folder_that_held_another_run_keeps_none_of_its_figures(tiny, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("synthetic.png", "guidance.pdf", "my own.png"):
+        (folder / name).touch()
+    run(tiny("method=fedavg"), folder)
+    assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".pdf")} == {"my own.png"}
+
+
 def test_mixed_architectures_and_another_server(tiny, tmp_path):
     names = ["cnn2", "lenet5", "cnn3", "cnn2_plain", "cnn2"]
     mixed = (f"partition.clients={len(names)}", "model=mixed", f"model.names=[{','.join(names)}]")

@@ -71,3 +71,19 @@ def test_a_job_that_is_done_is_recognised_before_data_load(tmp_path, monkeypatch
     assert json.loads((tmp_path / "again" / "run.json").read_text())["status"] == "done"
     with pytest.raises(TypeError):  # another seed is another run
         oneshot_fl.run(*overrides, "seed=1", folder=tmp_path / "other")
+
+
+def test_a_run_is_done_and_its_numbers_are_the_same_where_a_tracking_server_fails(tmp_path, monkeypatch, capsys):
+    own = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}", "clients.epochs=1")
+    alone = oneshot_fl.run(*own, folder=tmp_path / "alone")
+
+    def refuse(self, metrics, step=None):
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr("lightning.pytorch.loggers.TensorBoardLogger.log_metrics", refuse)
+    monkeypatch.setattr("lightning.pytorch.loggers.TensorBoardLogger.finalize", refuse)
+    server = oneshot_fl.run(*own, "logger=tensorboard", folder=tmp_path / "server")
+    assert capsys.readouterr().err.count("TensorBoardLogger failed (ConnectionError: refused)") == 1
+    assert json.loads((tmp_path / "server" / "run.json").read_text())["status"] == "done"
+    assert server.summary["server"] == alone.summary["server"]
+    assert (tmp_path / "server" / "metrics.csv").read_text().count("\n") > 1

@@ -272,3 +272,29 @@ def test_runs_find_what_a_configuration_names(searched, monkeypatch):
     monkeypatch.setattr("oneshot_fl.__main__.main", lambda: None)
     assert searched("own", "--config-dir", "my_conf", "model=small")
     assert sys.path[-1] == str(Path.cwd())
+
+
+def test_a_foreign_file_named_as_a_sweeps_does_not_keep_a_report_from_being_written(call, monkeypatch, tmp_path):
+    from oneshot_fl.sweeps.manifest import Manifest
+
+    for name in ("of_others", "ours"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "of_others" / "sweep.json").write_text('{"method": "grid"}')
+    Manifest({0: ("seed=0",), 1: ("seed=1",)}).write(tmp_path / "ours")
+    seen = []
+    monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
+    monkeypatch.setattr(
+        "oneshot_fl.reporting.page.build.write_report", lambda _, out, choices: seen.append(choices.to_do) or out
+    )
+    code, out, err = call("report", str(tmp_path), "-o", "page.html")
+    assert (code, out, seen) == (0, "page.html\n", [2])
+    assert err.startswith("oneshot_fl: jobs that have not begun are not counted: ")
+    assert "of_others/sweep.json: not what this version writes" in err
+
+
+def test_a_place_for_the_dashboard_that_is_none_is_one_line(call, monkeypatch, tmp_path):
+    monkeypatch.setattr("oneshot_fl.tracking.dashboard.specification", lambda *_: {})
+    (tmp_path / "file").touch()
+    code, _, err = call("dashboard", "p", "--out", str(tmp_path / "file" / "x.json"))
+    assert code == 2
+    assert err.startswith(f"oneshot_fl: {tmp_path}/file/x.json: cannot be written (Not a directory)")

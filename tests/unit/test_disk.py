@@ -72,3 +72,9 @@ def test_whatever_lies_there_is_removed_but_not_what_a_link_leads_to(tmp_path):
     for name in ("folder", "file", "link", "dangling", "absent"):
         remove(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_file_where_the_folder_should_be_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"^\S+/file/new.json: cannot be written \(Not a directory\)"):
+        write_atomically(tmp_path / "file" / "new.json", "{}")

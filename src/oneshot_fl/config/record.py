@@ -1,6 +1,6 @@
 """What a run is, for reports and comparisons: its choices and every setting that can tell it from another run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -89,6 +89,15 @@ def compared(config: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any
         raw: the same, unresolved: a seed that was set tells runs apart, also where the run's own happens to equal it.
     """
     return _without(config, raw, "")
+
+
+def without(config: Mapping[str, Any], keys: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Nested settings without some dotted keys."""
+    return {
+        key: without(value, keys, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if f"{prefix}{key}" not in keys
+    }
 
 
 def _without(node: Mapping[str, Any], raw: Any, prefix: str) -> dict[str, Any]:

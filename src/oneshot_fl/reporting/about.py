@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.artifacts import fingerprint
+from oneshot_fl.config.record import without
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.runs import Run, begun
 from oneshot_fl.tracking.told import About, Outcome
 
-UNLIKE = ("logger", "store", "hydra", "plots", "workers")
+UNLIKE = ("logger", "store", "data.cache", "hydra", "plots", "workers")
 """Keys in which the same run may differ when it is begun again."""
 
 
@@ -24,7 +25,7 @@ def about(plan: Serving, folder: Path, *, of: str) -> About:
     """
     record, config = plan.record, plan.config
     run, compared = begun(record), comparison(record, of=of)
-    told = {key: value for key, value in config.items() if key not in UNLIKE}
+    told = without(config, UNLIKE)
     where = device_of(plan.trainer).type
     return About(
         folder,

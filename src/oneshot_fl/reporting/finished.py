@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.named import code_of, named
-from oneshot_fl.config.record import SUMMARY, TRACE
+from oneshot_fl.config.record import SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.recipe import is_ours
+from oneshot_fl.reporting.figure_files import remove_figures
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
 MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
-ANYWHERE = ("hydra", "store", "study", "workers")
+ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu"}
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
@@ -85,8 +86,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     if None in stamps.values():
         return None
     grouped = bool(config["logger"].keys() - {"csv"})
-    told = {key: value for key, value in config.items() if key not in ANYWHERE or (grouped and key == "study")}
-    told["trainer"] = {key: value for key, value in config["trainer"].items() if key != "jobs_per_gpu"}
+    told = without(config, ANYWHERE - {"study"} if grouped else ANYWHERE)
     also = [[file.group, file.name, file.text] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
@@ -103,6 +103,7 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     """Copy what a finished run left into another run's folder, but for its trace; the summary."""
     folder.mkdir(parents=True, exist_ok=True)
     if done.resolve() != folder.resolve():
+        remove_figures(folder)
         for path in done.iterdir():
             if path.is_file() and path.name not in (TRACE, LOG):
                 shutil.copyfile(path, folder / path.name)

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def _alive(file: Path) -> Iterator[None]:
 
     def renew() -> None:
         while not over.wait(ALIVE):
-            if file.exists():  # a folder may be removed under a run
+            with suppress(OSError):  # a folder may be removed under a run, and a disk may fail for a moment
                 os.utime(file)
 
     thread = threading.Thread(target=renew, name="alive", daemon=True)

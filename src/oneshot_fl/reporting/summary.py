@@ -22,6 +22,7 @@ from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
 from oneshot_fl.phases.validate import Validation
 from oneshot_fl.recipe import described
+from oneshot_fl.reporting.figure_files import remove_figures
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.server_file import write_server
 from oneshot_fl.reporting.versions import versions
@@ -212,7 +213,14 @@ def _server_accuracies(result: RunResult) -> dict[str, float]:
 
 
 def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:
-    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself."""
+    """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself.
+
+    Figures that another run left in the folder are removed.
+
+    Raises:
+        OneshotError: something cannot be written.
+    """
+    remove_figures(folder)
     write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
     write_server(
         folder,

@@ -42,7 +42,8 @@ class Manifest:
         """The words of the command that say where else choices are read from: a job on its own needs them too."""
         told = [at for at, word in enumerate(self.command) if word in CONFIG_DIR]
         options = [word for at in told for word in self.command[at : at + 2]]
-        return (*options, *(word for word in self.command if word.startswith(SEARCHED)))
+        # Options first: Hydra takes no overrides on both sides of one.
+        return (*options, *(word for start in SEARCHED for word in self.command if word.startswith(start)))
 
     def write(self, folder: Path) -> None:
         """Leave it in a sweep's folder.

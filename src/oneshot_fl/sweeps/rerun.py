@@ -7,7 +7,7 @@ from pathlib import Path
 from oneshot_fl.config.compose import placed
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.lines import without_folder
-from oneshot_fl.sweeps.manifest import Manifest
+from oneshot_fl.sweeps.manifest import CONFIG_DIR, Manifest
 from oneshot_fl.sweeps.state import Job
 
 GRID = "BasicSweeper"
@@ -24,7 +24,21 @@ def command_of_failed(folder: Path, manifest: Manifest) -> list[str]:
         raise OneshotError(
             f"{folder}: {manifest.sweeper} chooses its jobs as it goes; run the single commands that status prints"
         )
-    return [*without_folder(manifest.command), placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
+    return _with_overrides(
+        without_folder(manifest.command), [placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
+    )
+
+
+def _with_overrides(command: Sequence[str], more: Sequence[str]) -> list[str]:
+    """A command with more overrides right behind its own: Hydra takes none on both sides of an option."""
+    own = [at for at in range(len(command)) if _is_override(command, at)]
+    end = own[-1] + 1 if own else len(command)
+    return [*command[:end], *more, *command[end:]]
+
+
+def _is_override(command: Sequence[str], at: int) -> bool:
+    word, of_option = command[at], at > 0 and command[at - 1] in CONFIG_DIR
+    return not of_option and (word.startswith("~") or ("=" in word and not word.startswith("-")))
 
 
 def check_made(failed: Sequence[Job], made: Collection[int], folder: Path) -> None:

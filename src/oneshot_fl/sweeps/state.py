@@ -60,7 +60,7 @@ def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> li
     """Every job of the sweep in `folder`, in order."""
     moment = time.time() if now is None else now
     traces = {place: trace for place in _traced(folder) if (trace := read_trace(place))}
-    known = {trace["job"]: (place, trace) for place, trace in traces.items() if "job" in trace}
+    known = {trace["job"]: (place, trace) for place, trace in traces.items() if isinstance(trace.get("job"), int)}
     return [
         as_job(number, manifest, *known[number], moment) if number in known else unseen(number, manifest)
         for number in sorted(manifest.jobs)
@@ -102,13 +102,19 @@ def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, An
         unseen(number, manifest),
         status=status if status in STATUSES else "killed",
         folder=folder,
-        host=str(trace.get("host", "")),
-        device=str(trace.get("device", "")),
-        begun=float(trace.get("begun", 0)),
-        seconds=trace.get("seconds"),
+        host=str(trace.get("host") or ""),
+        device=str(trace.get("device") or ""),
+        begun=_number(trace, "begun") or 0.0,
+        seconds=_number(trace, "seconds"),
         error=str(trace.get("error", "")),
         progress=_progress(folder) if status == "running" else "",
     )
+
+
+def _number(trace: Mapping[str, Any], name: str) -> float | None:
+    """A number of a trace; None where there is none, for instance because a trace is damaged."""
+    value = trace.get(name)
+    return value if isinstance(value, int | float) else None
 
 
 def is_alive(folder: Path, trace: Mapping[str, Any], now: float) -> bool:
@@ -116,7 +122,7 @@ def is_alive(folder: Path, trace: Mapping[str, Any], now: float) -> bool:
 
     Its number alone would not do: in a container that begins anew the same low numbers come again.
     """
-    if trace.get("host") == socket.gethostname() and not _runs(int(trace.get("pid", 0))):
+    if trace.get("host") == socket.gethostname() and not _runs(int(_number(trace, "pid") or 0)):
         return False
     try:
         return now - (folder / TRACE).stat().st_mtime < SILENT

@@ -5,17 +5,19 @@ beyond metrics is a matter of its sink: what only Weights & Biases shows is in `
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.disk import writing
+from oneshot_fl.errors import OneshotError, named_line, one_line
+from oneshot_fl.process import interruption, say
 from oneshot_fl.tracking.told import About, Outcome
 
 if TYPE_CHECKING:
-    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.loggers import CSVLogger, Logger
     from torch import Tensor
 
 
@@ -114,6 +116,28 @@ class LoggerSink:
         self.logger.finalize("failed" if failed else "success")
 
 
+class CsvSink(LoggerSink):
+    """A file of the run's folder: it belongs to the run's results, so a full disk is an error of the run.
+
+    Raises:
+        OneshotError: from `log` and `close`, where it cannot be written.
+    """
+
+    def __init__(self, logger: "CSVLogger") -> None:
+        super().__init__(logger)
+        self._file = str(Path(logger.log_dir) / "metrics.csv")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """A row under their step."""
+        with writing(self._file):
+            super().log(metrics, step)
+
+    def close(self, failed: bool) -> None:
+        """Write what is left."""
+        with writing(self._file):
+            super().close(failed)
+
+
 class TensorBoardSink(LoggerSink):
     """TensorBoard also shows images and figures."""
 
@@ -137,40 +161,100 @@ class TensorBoardSink(LoggerSink):
         return logger.experiment
 
 
+class Dispensable:
+    """A sink that a run can do without: its first error is told in one line, and then it is only closed."""
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self._sink, self._name, self._failed = sink, name, False
+        self.shows_images = sink.shows_images
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Hand metrics on."""
+        self._hand(self._sink.log, metrics, step)
+
+    def images(self, name: str, images: "Tensor", step: int) -> None:
+        """Hand images on."""
+        self._hand(self._sink.images, name, images, step)
+
+    def figures(self, paths: Mapping[str, Path]) -> None:
+        """Hand figures on."""
+        self._hand(self._sink.figures, paths)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Hand what was found on."""
+        self._hand(self._sink.outcome, outcome)
+
+    def close(self, failed: bool) -> None:
+        """Close it, also where it has failed before: it may still hold a file or a connection."""
+        self._try(self._sink.close, failed)
+
+    def _hand(self, receive: Callable[..., None], *given: object) -> None:
+        if not self._failed:
+            self._try(receive, *given)
+
+    def _try(self, receive: Callable[..., None], *given: object) -> None:
+        try:
+            receive(*given)
+        except Exception as error:
+            if stopped := interruption():  # an extension module may have made this error of it
+                raise stopped from error
+            if not self._failed:
+                say(f"logger: {self._name} failed ({named_line(error)}) and gets nothing more; the run goes on")
+            self._failed, self.shows_images = True, False
+
+
 def sink_of(logger: "Logger") -> Sink:
     """The sink that gets the most out of a logger.
 
     Raises:
         OneshotError: the logger's service cannot be reached.
     """
-    from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 
     warnings.filterwarnings("ignore", message="Experiment logs directory .* exists")  # it is the run's own folder
     if isinstance(logger, WandbLogger):
         from oneshot_fl.tracking.wandb_run import WandbSink
 
         return WandbSink(logger)
+    if isinstance(logger, CSVLogger):
+        return CsvSink(logger)
     return TensorBoardSink(logger) if isinstance(logger, TensorBoardLogger) else LoggerSink(logger)
 
 
 def opened(build: Any, settings: Mapping[str, Any], about: About) -> Sink:
     """A logger's sink, from what builds the logger and what its file sets; the rest it is told of the run.
 
+    What it raises later is told and ends no run, unless it is `metrics.csv` that cannot be written.
+
     Raises:
         OneshotError: it cannot be built here, or its service cannot be reached.
     """
+    name = str(settings.get("_target_"))
+    try:
+        sink = sink_of(build(**_told(build, settings, about)))
+    except OneshotError:
+        raise
+    except ImportError as error:
+        raise OneshotError(f"logger: {name} needs another package ({one_line(error)})") from error
+    except Exception as error:  # anybody's: a logger may be a user's own
+        raise OneshotError(
+            f"logger: {name} cannot be opened ({named_line(error)}); it is called with its keys and save_dir, "
+            "the run's folder"
+        ) from error
+    return sink if isinstance(sink, CsvSink) else Dispensable(sink, name)
+
+
+def _told(build: Any, settings: Mapping[str, Any], about: About) -> dict[str, Any]:
+    """What a logger is told of the run, where its file says nothing else."""
     from lightning.pytorch.loggers import WandbLogger
 
     told: dict[str, Any] = {"save_dir": str(about.folder)}
     if _class_of(build) is WandbLogger:
         from oneshot_fl.tracking.wandb_run import told_of
 
-        told |= told_of(about)
+        told |= told_of(about, settings.get("mode"))
     own = {"name": settings["name"]} if "name" in settings else {}  # elsewhere it is a label, here the logger's own
-    try:
-        return sink_of(build(**{key: value for key, value in told.items() if settings.get(key) is None}, **own))
-    except ImportError as error:
-        raise OneshotError(f"logger: {settings.get('_target_')} needs another package ({one_line(error)})") from error
+    return {key: value for key, value in told.items() if settings.get(key) is None} | own
 
 
 def _class_of(build: Any) -> Any:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -121,11 +122,16 @@ class Progress:
         said = time.monotonic()
         while not self._over.wait(RENEWED):
             line = self.now()
-            if self._pulse is not None and self._pulse.parent.is_dir():
-                self._pulse.write_text(f"{line}\n")
+            with suppress(OSError):  # a disk may fail for a moment, and the next line may get there
+                self._renew(line)
             if line and not self._bars.console.is_terminal and time.monotonic() - said >= HEARTBEAT:
                 said = time.monotonic()
-                self._bars.console.print(line)
+                with suppress(OSError):
+                    self._bars.console.print(line)
+
+    def _renew(self, line: str) -> None:
+        if self._pulse is not None and self._pulse.parent.is_dir():
+            self._pulse.write_text(f"{line}\n")
 
     def __enter__(self) -> "Progress":
         self._bars.start()
@@ -138,5 +144,6 @@ class Progress:
         self._over.set()
         self._thread.join()
         if self._pulse is not None:
-            self._pulse.unlink(missing_ok=True)
+            with suppress(OSError):  # nobody reads it of a run that is over
+                self._pulse.unlink()
         self._bars.stop()

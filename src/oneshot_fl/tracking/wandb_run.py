@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,41 @@ SHOWN = 40
 """Images of a grid."""
 
 
-def told_of(about: About) -> dict[str, Any]:
-    """What `wandb.init` is told of a run, where the logger's file says nothing else.
+@contextmanager
+def _starting() -> Iterator[None]:
+    """What W&B refuses inside the block in one line.
 
-    `mode`: `WANDB_MODE` if set, else online where an API key is known, else offline.
+    Raises:
+        OneshotError: W&B cannot start, or refuses its settings.
     """
     import wandb
+
+    try:
+        yield
+    except wandb.Error as error:
+        raise OneshotError(
+            f"logger: Weights & Biases cannot start ({one_line(error)}); use logger.wandb.mode=offline"
+        ) from error
+    except ValueError as error:  # of pydantic, which checks its settings
+        raise OneshotError(
+            f"logger: Weights & Biases refuses what logger.wandb or a WANDB_ variable says ({one_line(error)})"
+        ) from error
+
+
+@_starting()
+def told_of(about: About, mode: str | None = None) -> dict[str, Any]:
+    """What `wandb.init` is told of a run, where the logger's file says nothing else.
+
+    Args:
+        mode: what the logger's file says; else `WANDB_MODE` counts, else it is online where an API key is known.
+
+    Raises:
+        OneshotError: the API key or a setting is refused.
+    """
+    import wandb
+
+    def known() -> str:
+        return "online" if wandb.login(prompt=False, verify=False) else "offline"
 
     return {
         "id": about.id,
@@ -43,7 +73,7 @@ def told_of(about: About) -> dict[str, Any]:
         "job_type": about.phases,
         "tags": [tag[:LONGEST_TAG] for tag in about.tags],
         "config": dict(about.config),
-        "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
+        "mode": mode or os.environ.get("WANDB_MODE") or known(),
         "reinit": "finish_previous",
         "settings": wandb.Settings(silent=True, console="off"),
     }
@@ -53,7 +83,7 @@ class WandbSink:
     """Metrics on an axis per phase, client losses as one table, images, tables, and the server's model.
 
     Raises:
-        OneshotError: W&B cannot start.
+        OneshotError: W&B cannot start, or refuses its settings.
     """
 
     shows_images = True
@@ -62,12 +92,8 @@ class WandbSink:
         import wandb
 
         self._wandb: Any = wandb
-        try:
+        with _starting():
             self.run: Any = logger.experiment
-        except wandb.Error as error:
-            raise OneshotError(
-                f"logger: Weights & Biases cannot start ({one_line(error)}); use logger.wandb.mode=offline"
-            ) from error
         self.axes: set[str] = set()
         self._losses: list[list[Any]] = []
         self._before = dict(self.run.summary) if self.run.resumed else {}

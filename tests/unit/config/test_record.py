@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oneshot_fl.config.compose import plain
-from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record
+from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record, without
 from tests.composing import compose_config
 
 
@@ -139,3 +139,8 @@ def test_choices_can_be_told_of_a_configuration_that_is_wrong():
     found = choices(cfg)
     assert (found["method"], found["data"], found["seed"], found["schema"]) == (None, None, 0, SCHEMA)
     assert (found["settings"], found["models"]) == ({}, {"clients": [], "server": ""})
+
+
+def test_settings_are_left_out_by_their_dotted_keys():
+    config = {"store": "s", "data": {"cache": "s", "root": "r"}, "cache": "c"}
+    assert without(config, {"store", "data.cache"}) == {"data": {"root": "r"}, "cache": "c"}

@@ -35,6 +35,15 @@ def test_the_same_run_begun_again_is_the_same_and_another_is_not():
     assert len({once, *others}) == 4
 
 
+def test_a_run_on_folders_of_images_is_the_same_with_another_store(tmp_path):
+    (tmp_path / "train").mkdir()
+    folders = ("method=dense", "data=image_folder", f"data.root={tmp_path}")
+    once = _about(*folders, "store='~/store'")
+    assert _about(*folders, f"store={tmp_path}").id == once.id
+    assert _about(*folders, f"data.cache={tmp_path}").id == once.id
+    assert _about(*folders, "data.size=16").id != once.id
+
+
 def test_runs_of_other_uploads_or_on_another_device_are_others(monkeypatch):
     once = _about(of="uploads").id
     assert _about(of="uploads").id == once

@@ -55,6 +55,15 @@ def test_settings_code_and_every_file_count(root, code):
     assert len({key, *others}) == 7
 
 
+def test_where_decoded_images_are_kept_makes_no_other_run(root):
+    keys = set()
+    for store in ("~/store", "/home/me/store"):
+        config = _config(root, store=store)
+        config["data"]["cache"] = store
+        keys.add(finished(config).key)
+    assert len(keys) == 1
+
+
 @pytest.mark.parametrize(("logger", "keys"), [({}, 1), ({"csv": {}}, 1), ({"csv": {}, "wandb": {}}, 2)])
 def test_a_run_of_another_study_is_missing_in_a_dashboard_alone(root, logger, keys):
     assert len({_key(root, logger=logger, study=study) for study in "ab"}) == keys
@@ -161,6 +170,17 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {"summary.json", "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
+
+
+def test_figures_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder, figure in ((done, "partition.png"), (own, "synthetic.png")):
+        _finish(folder, "k")
+        (folder / figure).touch()
+    adopt(own, own)
+    assert (own / "synthetic.png").exists()
+    adopt(done, own)
+    assert sorted(path.name for path in own.glob("*.png")) == ["partition.png"]
 
 
 def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from oneshot_fl.parts.uploads import Recital
+from oneshot_fl.reporting.figure_files import FIGURES
 from oneshot_fl.reporting.plots import (
     accuracy_curve,
     confusion_map,
@@ -126,6 +127,7 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
         note=pytest.fail,
     )
     assert sorted(drawn) == ["accuracy", "confusion", "guidance", "partition", "recitals", "synthetic"]
+    assert set(drawn) == set(FIGURES)
     assert all(path.stat().st_size > 1000 for path in drawn.values())
 
 

@@ -1,5 +1,6 @@
 """`run.json` and `error.txt`: what stays of a run however it ends."""
 
+import errno
 import json
 import os
 import signal
@@ -47,6 +48,26 @@ def test_a_running_one_gives_signs_of_life(tmp_path, monkeypatch):
         while not (tmp_path / "run.json").stat().st_mtime:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_signs_of_life_go_on_where_a_disk_fails_for_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.reporting.record.ALIVE", 0.01)
+    failed, renew = [], os.utime
+
+    def fail_twice(path):
+        if len(failed) < 2:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error")
+        renew(path)
+
+    with traced(tmp_path, {}):
+        renew(tmp_path / "run.json", (0, 0))
+        monkeypatch.setattr("os.utime", fail_twice)
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "run.json").stat().st_mtime:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(failed) == 2
 
 
 def test_one_that_its_engine_ends_is_interrupted(tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hydra._internal.utils import get_args_parser
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.manifest import Manifest, extended, read_manifest
@@ -70,6 +71,30 @@ def test_failed_jobs_run_by_the_sweeps_own_command_in_its_own_folder():
     assert again == ["-m", "seed=0,1", "hydra/launcher=joblib", 'hydra.sweep.dir="/x"', "hydra.launcher.only=failed"]
     with pytest.raises(OneshotError, match="OptunaSweeper chooses its jobs"):
         command_of_failed(Path("/x"), Manifest(JOBS, sweeper="OptunaSweeper"))
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "method=a,b seed=0 -m",
+        "-m method=a,b seed=0 --config-dir own",
+        "-m --config-dir own method=a,b seed=0",
+        "--config-dir=own method=a,b seed=0 --multirun",
+        "--config-dir alpha=1 -m method=a,b seed=0",
+        "-m method=a,b seed=0 -cd alpha=1",
+        "method=a,b ~attack hydra.sweep.dir=old -m",
+        "hydra.sweep.dir=old --config-dir own -m",
+        "hydra.searchpath=[file:///x] method=a,b -m --config-dir=own",
+    ],
+)
+def test_hydra_takes_the_command_of_failed_jobs_wherever_its_options_stood(typed):
+    parser, manifest = get_args_parser(), Manifest(JOBS, command=tuple(typed.split()))
+    before, again = (parser.parse_args(words) for words in (typed.split(), command_of_failed(Path("/x"), manifest)))
+    kept = [word for word in before.overrides if word != "hydra.sweep.dir=old"]
+    assert sorted(again.overrides) == sorted([*kept, 'hydra.sweep.dir="/x"', "hydra.launcher.only=failed"])
+    assert (again.multirun, again.config_dir) == (True, before.config_dir)
+    alone = parser.parse_args([*manifest.searched, *JOBS[0]])
+    assert (alone.config_dir, alone.overrides[-3:]) == (before.config_dir, list(JOBS[0]))
 
 
 def test_a_sweep_whose_folder_is_gone_is_one_line(tmp_path, monkeypatch):

@@ -115,3 +115,14 @@ def test_the_last_line_counts_jobs_and_names_the_folders_of_those_not_done(sweep
 @pytest.mark.parametrize(("seconds", "said"), [(12.4, "12 s"), (600, "10 min"), (7200, "2.0 h")])
 def test_times_are_told_as_people_do(seconds, said):
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize("damage", [{"begun": None}, {"pid": "one"}, {"seconds": "long"}, {"job": [0]}, {"host": None}])
+def test_a_damaged_trace_does_not_hide_the_other_jobs(sweep, damage):
+    folder, manifest = sweep
+    trace = json.loads((folder / "2" / "run.json").read_text())
+    (folder / "2" / "run.json").write_text(json.dumps({**trace, **damage}))
+    jobs = jobs_of(folder, manifest, now=NOW)
+    assert [job.status for job in jobs if job.number != 2] == ["done", "failed", "killed", "running", "killed", "to do"]
+    assert overview(jobs, NOW)
+    assert status_lines(folder, jobs, NOW)

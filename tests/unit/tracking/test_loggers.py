@@ -2,10 +2,12 @@ import csv
 
 import pytest
 import torch
+from lightning.pytorch.loggers import Logger
 
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.tracking.loggers import RunLog, opened
+from oneshot_fl.process import Interrupted
+from oneshot_fl.tracking.loggers import Dispensable, RunLog, opened
 from oneshot_fl.tracking.told import About
 from tests.composing import compose_config
 
@@ -105,3 +107,121 @@ def test_a_logger_whose_package_is_missing_says_so(tmp_path):
 
     with pytest.raises(OneshotError, match=r"logger: a.B needs another package \(no module named nothing\)"):
         opened(build, {"_target_": "a.B"}, _about(tmp_path))
+
+
+class _Homeless(Logger):
+    """A logger that takes no folder."""
+
+    name, version = "homeless", ""
+
+    def __init__(self, digits=2):
+        super().__init__()
+
+    def log_metrics(self, metrics, step=None):
+        pass
+
+    def log_hyperparams(self, params):
+        pass
+
+
+def test_a_logger_that_does_not_take_the_runs_folder_says_so(tmp_path):
+    with pytest.raises(OneshotError, match=r"^logger: a.B cannot be opened \(TypeError: .*; .*keys and save_dir"):
+        opened(_Homeless, {"_target_": "a.B"}, _about(tmp_path))
+
+
+def test_a_logger_that_fails_to_open_is_refused_at_the_door(tmp_path):
+    def build(**told):
+        raise ConnectionError("no route\nto host")
+
+    with pytest.raises(OneshotError, match=r"^logger: a.B cannot be opened \(ConnectionError: no route to host\)"):
+        opened(build, {"_target_": "a.B"}, _about(tmp_path))
+
+
+class _Server(Logger):
+    """A tracking server that cannot be reached from some moment on."""
+
+    name, version = "server", ""
+
+    def __init__(self, save_dir, fails=("log_metrics", "finalize"), error=None):
+        super().__init__()
+        self.asked, self.fails, self.error = [], fails, error or ConnectionError("no route\nto host")
+
+    def log_metrics(self, metrics, step=None):
+        self._ask("log_metrics")
+
+    def log_hyperparams(self, params):
+        pass
+
+    def finalize(self, status):
+        self._ask(f"finalize {status}")
+
+    def _ask(self, what):
+        self.asked.append(what)
+        if what.split()[0] in self.fails:
+            raise self.error
+
+
+def _served(folder, **settings):
+    server = _Server("", **settings)
+    return server, opened(lambda **told: server, {"_target_": "a.Server"}, _about(folder))
+
+
+def test_a_logger_that_fails_is_told_of_once_and_the_run_goes_on_without_it(tmp_path, capsys):
+    server, sink = _served(tmp_path)
+    other = _Sink()
+    with RunLog([sink, other]) as log:
+        log.log({"distill/accuracy": 0.1}, 1)
+        log.within("communication_2/").log({"distill/accuracy": 0.2}, 2)
+        log.figures({})
+    assert capsys.readouterr().err == (
+        "oneshot_fl: logger: a.Server failed (ConnectionError: no route to host) and gets nothing more; "
+        "the run goes on\n"
+    )
+    assert server.asked == ["log_metrics", "finalize success"]
+    assert len(other.logged) == 3
+    assert other.closed is False
+
+
+def test_a_logger_that_fails_at_the_very_end_does_not_fail_the_run(tmp_path, capsys):
+    server, sink = _served(tmp_path, fails=("finalize",))
+    with RunLog([sink]) as log:
+        log.log({"distill/accuracy": 0.1}, 1)
+    assert capsys.readouterr().err.count("a.Server failed") == 1
+    assert server.asked == ["log_metrics", "finalize success"]
+
+
+def test_a_logger_that_fails_is_shown_no_images_any_more(tmp_path):
+    class Shown(_Sink):
+        shows_images = True
+
+        def images(self, name, images, step):
+            raise RuntimeError("too many")
+
+    sink = Dispensable(Shown(), "a.Server")
+    log = RunLog([sink])
+    log.images("distill/images", torch.zeros(1, 1, 2, 2), 1)
+    assert not log.shows_images
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted(2)])
+def test_a_stop_inside_a_logger_stops_the_run(tmp_path, stop):
+    _, sink = _served(tmp_path, fails=("log_metrics",), error=stop)
+    with pytest.raises(type(stop)):
+        sink.log({"distill/accuracy": 0.1}, 1)
+
+
+def test_what_a_logger_makes_of_a_stop_is_the_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.process._asked", [15])
+    _, sink = _served(tmp_path)
+    with pytest.raises(Interrupted) as stopped:
+        sink.log({"distill/accuracy": 0.1}, 1)
+    assert stopped.value.exit_code == 143
+
+
+def test_a_metrics_file_that_cannot_be_written_ends_the_run_in_one_line(tmp_path):
+    (tmp_path / "metrics.csv").mkdir()
+    node = compose_config("logger=csv").logger.csv
+    sink = opened(recipe(node).make, node, _about(tmp_path))
+    for give in (lambda: sink.log({"distill/accuracy": 0.5}, 1), lambda: sink.close(failed=False)):
+        with pytest.raises(OneshotError, match=r"^\S+/metrics.csv: cannot be written \(.*directory.*make room"):
+            give()

@@ -1,5 +1,7 @@
+import errno
 import io
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -85,3 +87,32 @@ def test_a_phase_without_steps_came_from_nowhere():
     task.from_store(0)
     task.finish()
     assert text.getvalue().startswith("distillation: 0 rounds in ")
+
+
+def test_a_disk_that_fails_for_a_while_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.progress.RENEWED", 0.01)
+    failed, write = [], Path.write_text
+
+    def fail_twice(path, text):
+        if len(failed) < 2:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error")
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", fail_twice)
+    with Progress(Console(quiet=True), tmp_path) as progress:
+        progress.task("distillation", 10, "rounds")
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "progress.txt").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(failed) == 2
+
+
+def test_a_line_that_cannot_be_removed_at_the_end_ends_no_run(tmp_path, monkeypatch):
+    def fail(path, missing_ok=False):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    with Progress(Console(quiet=True), tmp_path):
+        pass

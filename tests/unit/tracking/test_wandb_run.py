@@ -3,9 +3,11 @@ from functools import partial
 
 import pytest
 import torch
+import wandb
 from lightning.pytorch.loggers import WandbLogger
 from matplotlib.figure import Figure
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.tracking.loggers import opened
 from oneshot_fl.tracking.told import About, Outcome
 from oneshot_fl.tracking.wandb_run import WandbSink, summarised
@@ -41,7 +43,7 @@ def _about(folder, **changes):
 def _opened(folder, **settings):
     given = {"project": "p", "mode": "offline", **settings}
     build = partial(WandbLogger, **{key: value for key, value in given.items() if key != "name"})
-    return opened(build, given, _about(folder))
+    return opened(build, {"_target_": "lightning.pytorch.loggers.WandbLogger", **given}, _about(folder))
 
 
 @pytest.fixture
@@ -97,6 +99,40 @@ def test_what_the_loggers_file_sets_counts(offline):
     sink.close(failed=False)
     found = read_back(offline)
     assert (found.run["display_name"], found.run["tags"]) == ("mine", ["own"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "told"),
+    [
+        ({"mode": "bogus"}, {}, r"mode Input should be 'online', 'offline'"),
+        ({"mode": None}, {"WANDB_MODE": "nonsense"}, r"mode Input should be 'online', 'offline'"),
+        ({"entity": 3}, {}, r"entity Input should be a valid string"),
+    ],
+)
+def test_what_wandb_refuses_is_one_line(offline, monkeypatch, settings, variables, told):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OneshotError, match=f"^logger: Weights & Biases refuses .*WANDB_.*{told}") as refused:
+        _opened(offline, **settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_key_that_wandb_refuses_is_one_line_and_offline_does_without_it(offline, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    monkeypatch.setattr("wandb.login", _refuse)
+    with pytest.raises(OneshotError, match=r"cannot start \(WANDB_API_KEY invalid\); use logger.wandb.mode=offline"):
+        _opened(offline, mode=None)
+    _opened(offline, mode="offline").close(failed=False)
+
+
+def _refuse(**_options):
+    raise wandb.errors.AuthenticationError("WANDB_API_KEY invalid")
+
+
+def test_a_setting_that_wandb_does_not_have_is_one_line(offline):
+    with pytest.raises(OneshotError, match=r"^logger: \S*WandbLogger cannot be opened \(TypeError: .*'bogus'"):
+        _opened(offline, bogus=1)
 
 
 class _Run:

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from oneshot_fl.disk import write_atomically
+from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.page.markup import Html, element, escaped, script_code, script_data
 from oneshot_fl.reporting.page.payload import payload
@@ -46,11 +46,12 @@ def write_report(runs: list[Run], out: Path, choices: Choices) -> Path:
     """Write the page over `runs`, done or not, to `out`; links to their folders are relative to that.
 
     Raises:
-        OneshotError: the library that draws is not installed, or no run is of the method that was asked for.
+        OneshotError: the library that draws is not installed, no run is of the method that was asked for, or the page
+            cannot be written.
     """
     check_against(choices.against, runs)
     library = drawing_library()
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     write_atomically(out, report_page(runs, out, choices, library=library))
     return out
 

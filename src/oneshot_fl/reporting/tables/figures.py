@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.reporting.plots import COLOURS, line_styles, literal, new_figure, save, whole_numbers
 from oneshot_fl.reporting.tables.curves import curve_of
 from oneshot_fl.reporting.tables.differences import below
@@ -22,8 +23,17 @@ AGGREGATIONS = {"uniform": "AE", "stratified": "SA"}
 
 
 def draw(runs: list[Run], folder: Path) -> list[Path]:
-    """`rounds-N.png` for every group with rounds, `aggregation.png` where FedHydra ran with both AE and SA."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """`rounds-N.png` for every group with rounds, `aggregation.png` where FedHydra ran with both AE and SA.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    make_folder(folder)
+    with writing(str(folder)):
+        return _drawn(runs, folder)
+
+
+def _drawn(runs: list[Run], folder: Path) -> list[Path]:
     groups = comparable(run for run in runs if run.summary)
     with_rounds = [pair for pair in zip(titles(groups), groups, strict=True) if curve_of(pair[1])]
     figures = [accuracy_against_rounds(group, title) for title, group in with_rounds]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.reporting.plots import COLOURS, literal, new_figure, save
 from oneshot_fl.reporting.tables.ranking import Ranking
 
@@ -15,9 +16,14 @@ MARGIN = 0.35
 
 
 def draw_ranks(ranking: Ranking, folder: Path) -> Path:
-    """`ranks.png` in the folder, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return save(critical_differences(ranking), folder / "ranks.png")
+    """`ranks.png` in the folder, which is made.
+
+    Raises:
+        OneshotError: the folder cannot be made or written.
+    """
+    make_folder(folder)
+    with writing(str(folder)):
+        return save(critical_differences(ranking), folder / "ranks.png")
 
 
 def critical_differences(ranking: Ranking) -> "Figure":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oneshot_fl.config.record import SUMMARY, TRACE
+from oneshot_fl.disk import make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
@@ -205,13 +206,25 @@ def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
     places: set[Path] = set()
     for path in paths:
         if path.is_file():
-            lines = path.read_text().splitlines()
+            lines = _text(path).splitlines()
             files += [(line, f"{path}, line {number}", None) for number, line in enumerate(lines, 1)]
         elif found := [place for name in (SUMMARY, TRACE) for place in path.rglob(name)]:
             places.update(found)
         else:
             raise OneshotError(f"{path}: no {SUMMARY} in or below it; give the folder of a run or of a sweep")
-    return files + [(place.read_text(), str(place), place.parent) for place in sorted(places, key=_age)]
+    return files + [(_text(place), str(place), place.parent) for place in sorted(places, key=_age)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise OneshotError(
+            f"{path}: not what this version writes (it is no text); give the folder of a run or of a sweep, or a file "
+            "that --collect wrote"
+        ) from error
+    except OSError as error:
+        raise OneshotError(f"{path}: cannot be read ({reason(error)})") from error
 
 
 def _age(path: Path) -> tuple[float, str]:
@@ -219,10 +232,15 @@ def _age(path: Path) -> tuple[float, str]:
 
 
 def collect(runs: Iterable[Run], file: Path) -> None:
-    """One file with a line for every finished run: its summary, of the rounds only the accuracies."""
+    """One file with a line for every finished run: its summary, of the rounds only the accuracies.
+
+    Raises:
+        OneshotError: it cannot be written.
+    """
     summaries = [run.summary for run in runs if run.summary]
     slim = [{**each, "rounds": [_accuracy_only(row) for row in each["rounds"]]} for each in summaries]
-    file.write_text("".join(f"{json.dumps(each)}\n" for each in slim))
+    make_folder(file.parent)
+    write_atomically(file, "".join(f"{json.dumps(each)}\n" for each in slim))
 
 
 def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.page.build import Choices, drawing_library, report_page
+from oneshot_fl.reporting.page.build import Choices, drawing_library, report_page, write_report
 from oneshot_fl.reporting.page.payload import thinned
 from oneshot_fl.reporting.tables.measures import measure_of
 
@@ -80,3 +80,10 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(OneshotError, match=r"vl_convert is missing; pip install 'oneshot-fl\[report\]'"):
         drawing_library()
+
+
+def test_a_place_for_the_page_that_is_none_is_one_line(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.reporting.page.build.drawing_library", lambda: "/* */")
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"^\S+/file: cannot be written"):
+        write_report([make_run(method="fedavg")], tmp_path / "file" / "report.html", Choices(LAST))

@@ -1,3 +1,6 @@
+import pytest
+
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.figures import accuracy_against_rounds, aggregation_bars, draw
 
 
@@ -52,3 +55,13 @@ def test_pictures_are_written(make_run, tmp_path):
         make_run(settings=settings, changed={"ensemble.name": "uniform"}),
     ]
     assert [path.name for path in draw(runs, tmp_path)] == ["rounds-1.png", "aggregation.png"]
+
+
+def test_a_place_for_pictures_that_is_none_is_one_line(make_run, tmp_path):
+    runs = [_with(make_run(), [0.2, 0.4])]
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"^\S+/file: cannot be written \(File exists\)"):
+        draw(runs, tmp_path / "file")
+    (tmp_path / "rounds-1.png").mkdir()
+    with pytest.raises(OneshotError, match=rf"^{tmp_path}: cannot be written \(Is a directory\)"):
+        draw(runs, tmp_path)

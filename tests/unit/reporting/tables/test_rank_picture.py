@@ -1,3 +1,6 @@
+import pytest
+
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.rank_picture import critical_differences, draw_ranks
 from oneshot_fl.reporting.tables.ranking import ranked
 
@@ -17,3 +20,12 @@ def test_it_is_written(tmp_path):
     path = draw_ranks(ranked(BLOCKS), tmp_path / "new")
     assert path.name == "ranks.png"
     assert path.stat().st_size > 1000
+
+
+def test_a_place_that_is_none_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"^\S+/file: cannot be written \(File exists\)"):
+        draw_ranks(ranked(BLOCKS), tmp_path / "file")
+    (tmp_path / "ranks.png").mkdir()
+    with pytest.raises(OneshotError, match=rf"^{tmp_path}: cannot be written \(Is a directory\)"):
+        draw_ranks(ranked(BLOCKS), tmp_path)

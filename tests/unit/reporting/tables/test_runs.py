@@ -223,3 +223,21 @@ def test_partition_spread_and_proxy_as_tables_name_them(make_run):
     assert make_run(settings={"method": source}).proxy == "noise 10000"
     held_out = make_run(settings={"method": source, "proxy": {"name": "holdout", "samples": None, "fraction": 0.2}})
     assert (held_out.proxy, held_out.holds_out) == ("holdout 0.2", True)
+
+
+def test_runs_are_collected_into_a_new_folder_and_never_into_a_file(tmp_path):
+    _summary(tmp_path / "a")
+    runs = read_runs([tmp_path])
+    collect(runs, tmp_path / "new" / "all.jsonl")
+    assert len(read_runs([tmp_path / "new" / "all.jsonl"])) == 1
+    with pytest.raises(OneshotError, match=r"^\S+/all.jsonl: cannot be written"):
+        collect(runs, tmp_path / "new" / "all.jsonl" / "all.jsonl")
+    with pytest.raises(OneshotError, match=r"^\S+/a: cannot be written"):
+        collect(runs, tmp_path / "a")
+
+
+def test_what_is_no_text_is_refused_by_name(tmp_path):
+    (tmp_path / "summary.json").write_bytes(b"\x89PNG\xff")
+    for path in (tmp_path, tmp_path / "summary.json"):
+        with pytest.raises(OneshotError, match=r"summary.json: not what this version writes \(it is no text\); give"):
+            read_runs([path])

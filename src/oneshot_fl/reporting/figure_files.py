@@ -1,0 +1,20 @@
+"""The files that a run's figures lie in; whoever clears them away needs no library that draws."""
+
+from pathlib import Path
+
+from oneshot_fl.disk import writing
+
+FIGURES = ("partition", "confusion", "guidance", "accuracy", "synthetic", "recitals")
+FORMATS = ("png", "svg", "pdf")
+
+
+def remove_figures(folder: Path) -> None:
+    """Remove those of an earlier run: they would stand beside the summary of another one.
+
+    Raises:
+        OneshotError: one cannot be removed.
+    """
+    for path in (folder / f"{name}.{kind}" for name in FIGURES for kind in FORMATS):
+        if path.is_file():
+            with writing(str(path)):
+                path.unlink()
