@@ -74,7 +74,8 @@ class DistillModule(LightningModule):
         super().__init__()
         self.student, self.bank = student, bank
         self.ensemble, self.pool, self.perturb = loop.ensemble, loop.pool, loop.perturb
-        self.sources = nn.ModuleDict(loop.sources)  # type: ignore[arg-type]  # every source is a module
+        self.sources = nn.ModuleList(loop.sources.values())  # type: ignore[arg-type]  # every source is a module
+        self.names = list(loop.sources)
         self.objectives = {"generator": loop.objective, "student": loop.student}
         if loop.warm_up is not None:
             self.objectives["warm_up"] = loop.warm_up.objective
@@ -92,7 +93,7 @@ class DistillModule(LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Those of the sources and the student, in the order of `factories`."""
-        sources = {_of_source(name): source for name, source in self.sources.items()}
+        sources = {_of_source(name): source for name, source in zip(self.names, self.sources, strict=True)}
         trained: dict[str, Any] = {**sources, "student": self.student, "warm_up": self.student}
         return [fused(factory)(trained[who].parameters()) for who, factory in self.factories.items()]
 
@@ -146,15 +147,15 @@ class DistillModule(LightningModule):
     def _generate_all(self) -> list[Made]:
         """What every source makes, each with the images of those before it at hand; some may make none."""
         made: list[Made] = []
-        for name in self.sources:
-            new = self._generate(name, tuple(each.x for each in made))
+        for name, source in zip(self.names, self.sources, strict=True):
+            new = self._generate(name, cast(Source, source), tuple(each.x for each in made))
             made += [new] if len(new.x) else []
         if not made:
             raise OneshotError("method.source: no source makes images of these channels; choose one that does")
         return made
 
-    def _generate(self, name: str, before: tuple[Tensor, ...]) -> Made:
-        source, optimizer = cast(Source, self.sources[name]), self._optimizer(_of_source(name))
+    def _generate(self, name: str, source: Source, before: tuple[Tensor, ...]) -> Made:
+        optimizer = self._optimizer(_of_source(name))
         if source.reset and optimizer is not None:
             optimizer.optimizer.state.clear()
         with frozen(self.student):

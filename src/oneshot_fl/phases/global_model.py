@@ -190,7 +190,7 @@ def _asked(module: DistillModule) -> Iterator[nn.Module]:
     """The models that images, noise or labels pass through: clients, students, and what sources make images with."""
     yield from members_of(module.student)
     yield from (bank for bank in (module.bank, module.start) if bank is not None)
-    for source in module.sources.values():
+    for source in module.sources:
         yield from _makers(source)
 
 

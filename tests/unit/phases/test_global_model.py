@@ -176,6 +176,17 @@ def test_a_broken_run_goes_on_bit_for_bit(data, server, context, tmp_path, reset
     assert torch.equal(resumed.images, unbroken.images)
 
 
+def test_sources_may_be_called_as_what_a_dictionary_has_and_with_dots(data, server, context, tmp_path):
+    def method() -> Method:
+        (source,) = _method().sources.values()
+        return _method(sources=dict.fromkeys(("items", "a.b"), source))
+
+    unbroken = _distill(data, server, context, method())
+    resumed = _broken(data, server, context, method, tmp_path / "other", 2)
+    assert resumed.history == unbroken.history
+    assert unbroken.pool_bytes == 2 * _distill(data, server, context, _method()).pool_bytes
+
+
 def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, server, context, tmp_path):
     def method() -> Method:
         settings = {"step": 0.05, "decay": 0.9, "per": "batch", "include_newest": False, "normalise": True}
