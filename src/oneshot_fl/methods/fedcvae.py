@@ -53,6 +53,7 @@ class OwnDecoderSource(DecoderSource):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"decoders", "own_decoder"})
+    drawn_by: ClassVar[str] = "taught"
 
     def __init__(
         self,

@@ -72,6 +72,11 @@ def test_what_the_clients_decoders_drew_goes_to_the_device_of_the_servers():
     assert made.x.shape == (300, 1, 8, 8)
 
 
+def test_too_few_images_to_learn_from_name_the_key():
+    with pytest.raises(OneshotError, match=r"^method\.source\.taught=1: .*set at least 2,"):
+        _made(_source(partial(mlp, SMALL, latent=2, hidden=8), split="label_distribution", taught=1))
+
+
 def test_labels_are_uniform_whatever_the_clients_have():
     _, y, _ = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
     assert y.bincount(minlength=3).min() > 70  # of 300; the clients have 9 : 2 : 1
