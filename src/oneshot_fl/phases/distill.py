@@ -54,6 +54,11 @@ class Distillation:
     """Share of every batch of images that the student is not trained on, so that it can be judged by them."""
 
 
+RATE_KEYS = {"student": "distill.student_optimizer.lr", "warm_up": "method.warm_up.optimizer.lr"}
+RATE_OF_SOURCES = "distill.generator_optimizer.lr"
+"""The keys of learning rates, by what they train, unless a method has its own."""
+
+
 class HeldOut(NamedTuple):
     """Images that the student was not trained on."""
 
@@ -69,7 +74,14 @@ class DistillModule(LightningModule):
     automatic_optimization = False
 
     def __init__(
-        self, student: nn.Module, bank: ClientBank, loop: Loop, *, classes: int, settings: Distillation
+        self,
+        student: nn.Module,
+        bank: ClientBank,
+        loop: Loop,
+        *,
+        classes: int,
+        settings: Distillation,
+        rate_keys: Mapping[str, str] = RATE_KEYS,
     ) -> None:
         super().__init__()
         self.student, self.bank = student, bank
@@ -81,7 +93,7 @@ class DistillModule(LightningModule):
             self.objectives["warm_up"] = loop.warm_up.objective
         self.start = ClientBank([deepcopy(student)]) if "start" in loop.student.needs else None
         self.settings, self.schedule, self.warm_up = settings, loop.schedule, loop.warm_up
-        self.factories = _factories(loop)
+        self.factories, self.rate_keys = _factories(loop), rate_keys
         self.rng = torch_generator(settings.seed, "distill")
         for source in loop.sources.values():
             source.begin(self.rng)
@@ -93,7 +105,7 @@ class DistillModule(LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Those of the sources and the student, in the order of `factories`."""
-        sources = {_of_source(name): source for name, source in zip(self.names, self.sources, strict=True)}
+        sources = {of_source(name): source for name, source in zip(self.names, self.sources, strict=True)}
         trained: dict[str, Any] = {**sources, "student": self.student, "warm_up": self.student}
         return [fused(factory)(trained[who].parameters()) for who, factory in self.factories.items()]
 
@@ -155,7 +167,7 @@ class DistillModule(LightningModule):
         return made
 
     def _generate(self, name: str, source: Source, before: tuple[Tensor, ...]) -> Made:
-        optimizer = self._optimizer(_of_source(name))
+        optimizer = self._optimizer(of_source(name))
         if source.reset and optimizer is not None:
             optimizer.optimizer.state.clear()
         with frozen(self.student):
@@ -245,10 +257,10 @@ class DistillModule(LightningModule):
         if not bad:
             return
         rates = ", ".join(f"{who} {lr}" for who, lr in self._learning_rates().items())
+        keys = dict.fromkeys(self.rate_keys.get(who, RATE_OF_SOURCES) for who in self.factories)
         raise OneshotError(
             f"server: diverged in round {row['round']} (not finite: {', '.join(bad)}); lower a learning rate of the "
-            f"server ({rates}): distill.student_optimizer.lr or distill.generator_optimizer.lr, or "
-            "method.student_optimizer.lr where the method has one of its own"
+            f"server ({rates}): {' or '.join(keys)}"
         )
 
     def _bad_terms(self, row: Mapping[str, Any]) -> list[str]:
@@ -269,14 +281,14 @@ class DistillModule(LightningModule):
         return {who: each.param_groups[0]["lr"] for who, each in zip(self.factories, optimizers, strict=True)}
 
 
-def _of_source(name: str) -> str:
-    """What a source's optimiser is called."""
+def of_source(name: str) -> str:
+    """What a source is called among what has an optimiser."""
     return f"source {name}"
 
 
 def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
     """Optimisers by what they train."""
-    sources = {_of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
+    sources = {of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
     return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
 
 

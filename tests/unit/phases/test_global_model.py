@@ -247,6 +247,16 @@ def test_a_diverged_student_is_the_servers_and_never_stored(data, server, contex
     assert _distill(data, server, context, _method(), **options).history
 
 
+def test_a_warm_up_that_diverges_names_its_own_rate_beside_the_others(data, server, context):
+    warm_up = WarmUpRecipe(3, {"kl": KL}, recipe_of(torch.optim.SGD, lr=1e30))
+    line = (
+        r"not finite: .*warm_up kl.*\(source images 0\.01, student 0\.05, warm_up 1e\+30\): "
+        r"distill\.generator_optimizer\.lr or distill\.student_optimizer\.lr or method\.warm_up\.optimizer\.lr$"
+    )
+    with pytest.raises(OneshotError, match=line):
+        _distill(data, _of_two_architectures(server), context, _method(warm_up=warm_up))
+
+
 def test_a_student_that_diverges_in_its_very_last_step_is_noticed_too(data, server, context):
     """One round of one step: all losses are those before it, and finite."""
     labels = {"ce": recipe_of(LabelCrossEntropy, weight=1.0)}
