@@ -257,7 +257,8 @@ class DistillModule(LightningModule):
         if not bad:
             return
         rates = ", ".join(f"{who} {lr}" for who, lr in self._learning_rates().items())
-        keys = dict.fromkeys(self.rate_keys.get(who, RATE_OF_SOURCES) for who in self.factories)
+        trained = dict.fromkeys(("student", *self.factories))  # the likeliest first
+        keys = dict.fromkeys(self.rate_keys.get(who, RATE_OF_SOURCES) for who in trained)
         raise OneshotError(
             f"server: diverged in round {row['round']} (not finite: {', '.join(bad)}); lower a learning rate of the "
             f"server ({rates}): {' or '.join(keys)}"

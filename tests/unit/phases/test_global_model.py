@@ -251,7 +251,7 @@ def test_a_warm_up_that_diverges_names_its_own_rate_beside_the_others(data, serv
     warm_up = WarmUpRecipe(3, {"kl": KL}, recipe_of(torch.optim.SGD, lr=1e30))
     line = (
         r"not finite: .*warm_up kl.*\(source images 0\.01, student 0\.05, warm_up 1e\+30\): "
-        r"distill\.generator_optimizer\.lr or distill\.student_optimizer\.lr or method\.warm_up\.optimizer\.lr$"
+        r"distill\.student_optimizer\.lr or distill\.generator_optimizer\.lr or method\.warm_up\.optimizer\.lr$"
     )
     with pytest.raises(OneshotError, match=line):
         _distill(data, _of_two_architectures(server), context, _method(warm_up=warm_up))
