@@ -57,6 +57,8 @@ class Serving:
     method: Method
     student: StudentPlan
     distillation: Distillation
+    rate_keys: Mapping[str, str]
+    """Of the learning rates in the distillation, by what they train: for what is said when a model diverges."""
     evaluation: Evaluation
     store: Path
     workers: Count

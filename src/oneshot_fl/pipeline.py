@@ -194,6 +194,7 @@ def serve(
         data_key=data_key,
         student=plan.student,
         settings=plan.distillation,
+        rate_keys=plan.rate_keys,
         context=context,
     )
     size = plan.evaluation.batch_size

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.composing import run_config
+from tests.composing import clients_of, few_images, run_config
 
 pytestmark = [
     pytest.mark.gpu,
@@ -35,3 +35,15 @@ def test_a_run_on_the_gpu_learns_what_one_on_the_cpu_learns(tiny, tmp_path, meth
     assert len(on_gpu["rounds"]) == len(on_cpu["rounds"])
     if on_gpu["rounds"]:
         assert on_gpu["rounds"][0]["generator"]["ce"] == pytest.approx(on_cpu["rounds"][0]["generator"]["ce"], rel=0.2)
+
+
+@pytest.mark.parametrize("method", ["fedcvae_kd", "fedmho"])
+def test_what_clients_decoders_draw_is_learned_from_on_the_gpu(tiny, tmp_path, method):
+    overrides = (f"method={method}", "trainer.precision=32-true", *clients_of(method), *few_images(method))
+    torch.cuda.reset_peak_memory_stats()
+    idle = torch.cuda.max_memory_allocated()
+    on_gpu = run_config(tiny(*overrides, "trainer=gpu"), tmp_path / "gpu")
+    assert torch.cuda.max_memory_allocated() > idle + 1e6  # it did not fall back
+    on_cpu = run_config(tiny(*overrides, "trainer=cpu"), tmp_path / "cpu")
+    first, expected = (summary["rounds"][0]["student"]["ce"] for summary in (on_gpu, on_cpu))
+    assert first == pytest.approx(expected, rel=0.2)

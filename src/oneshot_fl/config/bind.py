@@ -1,6 +1,7 @@
 """The door: a composed configuration becomes an `Experiment`, or the line that says what is wrong with it."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
-from oneshot_fl.config.compose import architecture, plain, recipe
+from oneshot_fl.config.compose import architecture, plain, recipe, unresolved
 from oneshot_fl.config.lent import asked, lent
 from oneshot_fl.config.record import record
 from oneshot_fl.errors import OneshotError
@@ -23,7 +24,7 @@ from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, Kind
 from oneshot_fl.phases.clients.training import Training
-from oneshot_fl.phases.distill import Distillation
+from oneshot_fl.phases.distill import RATE_KEYS, Distillation, of_source
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
@@ -35,6 +36,8 @@ from oneshot_fl.recipe import Recipe
 
 PATHS = ("root", "cache")
 """Keys of a data set that name folders."""
+REFERENCE = re.compile(r"\$\{(\w[\w.]*)\}")
+"""A value that is another key's."""
 KINDS: dict[KindName, Kind] = {"classifier": Classifier(), "cvae": Autoencoder()}
 
 
@@ -77,6 +80,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         method=_method(cfg),
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
+        rate_keys=_rate_keys(cfg.method),
         evaluation=_evaluation(cfg),
         store=Path(cfg.store).expanduser().absolute(),
         workers=cfg.workers,
@@ -206,6 +210,25 @@ def _warm_up(node: DictConfig | None) -> WarmUpRecipe | None:
 def _distillation(node: DictConfig) -> Distillation:
     own = ("rounds", "batch_size", "bank", "clients_at_once", "images", "seed", "held_out")
     return Distillation(**{key: value for key, value in plain(node).items() if key in own})
+
+
+def _rate_keys(method: DictConfig) -> dict[str, str]:
+    """The keys of the server's learning rates, by what they train."""
+    node, keys = method.source, dict(RATE_KEYS)
+    if method.get("student_optimizer") is not None:
+        keys["student"] = "method.student_optimizer.lr"
+    if node is None:
+        return keys
+    alone = "_target_" in node
+    parts = {"images": node} if alone else {str(name): part for name, part in node.items()}
+    own = {name: "method.source" if alone else f"method.source.{name}" for name in parts if "optimizer" in parts[name]}
+    return keys | {of_source(name): _rate_key(key, parts[name]) for name, key in own.items()}
+
+
+def _rate_key(key: str, source: DictConfig) -> str:
+    """That of a source's optimiser, which may be another key's (`${distill.generator_optimizer}`)."""
+    other = REFERENCE.fullmatch(str(unresolved(source)["optimizer"]))
+    return f"{other[1] if other else f'{key}.optimizer'}.lr"
 
 
 def _evaluation(cfg: DictConfig) -> Evaluation:

@@ -193,12 +193,27 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_call(f"logger.{name}", node, given={"save_dir"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
+    _check_tested(settings["method"].get("ensemble"), settings["evaluate"]["ensembles"])
     check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)
     _check_terms("recite.objective", settings["recite"]["objective"])
     for step in STEPS:
         check_group(step, settings.get(step))
         if settings[step]:
             check_call(step, settings[step], given=INSIDE)
+
+
+def _check_tested(own: Mapping[str, Any] | None, rows: Mapping[str, Any]) -> None:
+    """Results tell of the method's own ensemble by its name, in the place of a row of the same ensemble."""
+    if own is None:
+        return
+    if "name" not in own:
+        raise OneshotError("method.ensemble.name: is missing, and results need it; set method.ensemble.name=NAME")
+    row = rows.get(own["name"])
+    if row is not None and row["_target_"] != own["_target_"]:
+        raise OneshotError(
+            f"method.ensemble.name={own['name']}: evaluate.ensembles.{own['name']} is another ensemble; give one of "
+            "them a name of its own"
+        )
 
 
 def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> None:

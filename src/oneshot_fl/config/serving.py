@@ -144,6 +144,8 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     uploads.require(needs, serving.method.name)
     if "label_counts" in needs and uploads.label_counts is None:
         raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
+    if "own_decoder" in needs:
+        _check_lengths(method, uploads)
     members = {structure(one.student(spec, 0)) for one in serving.student.architectures}
     if "same_architecture" in needs and members != set(map(structure, uploads.models)):
         raise OneshotError(
@@ -157,6 +159,16 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     if serving.distillation.bank == "stacked" and not all_alike(uploads.models):
         raise OneshotError("distill.bank=stacked: uploads have different architectures; use distill.bank=loop or auto")
     _check_student(serving, spec)
+
+
+def _check_lengths(method: str, uploads: Uploads) -> None:
+    """All decoders draw from noise of one length."""
+    lengths = sorted({one.latent for one in uploads.decoders})
+    if len(lengths) > 1:
+        raise OneshotError(
+            f"{method}: the server's decoder and those that were uploaded must draw from noise of one length, not "
+            f"{' and '.join(map(str, lengths))}; choose another method, for instance method=fedcvae_ens"
+        )
 
 
 def _without_features(uploads: Uploads) -> list[str]:

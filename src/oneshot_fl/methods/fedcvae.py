@@ -53,6 +53,7 @@ class OwnDecoderSource(DecoderSource):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"decoders", "own_decoder"})
+    drawn_by: ClassVar[str] = "taught"
 
     def __init__(
         self,
@@ -86,7 +87,8 @@ class OwnDecoderSource(DecoderSource):
         return Made(self.spec.normalise(images), labels)
 
     def _learn(self, minimise: Minimise, rng: torch.Generator) -> None:
-        noise, labels, images = (torch.cat(column) for column in zip(*self.draws(rng), strict=True))
+        device = next(self.decoder.parameters()).device  # the clients' decoders stay where they were uploaded
+        noise, labels, images = (torch.cat(column).to(device) for column in zip(*self.draws(rng), strict=True))
         self.decoder.train()
         for _ in range(self.epochs):
             for batch in index_batches(len(labels), self.batch_size, rng):

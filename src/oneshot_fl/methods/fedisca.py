@@ -33,6 +33,8 @@ Slips of the code, and what is done here:
   begins at the clients' own statistics in every round; the code's copy goes on from epoch to epoch.
 - Clients' own statistics never change; only BN layers, and no dropout, are ever taken out of evaluation mode.
 - On a CPU its snapshots would all be the last image, because they share memory; here each is a copy.
+- With more classes than images in a batch its labels are the first b classes in every round, and the others have no
+  images; here the next round goes on with them.
 - Epochs count from 1 there: the first rate lasts 49 epochs of 100, here 50.
 - It reports the best test accuracy over epochs and uploads a client's best epoch on held-out images; here the last
   round counts, and clients are those of all methods.
@@ -77,6 +79,8 @@ class Trajectory(nn.Module):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     reset = True
+    first: Tensor
+    """The label of the next batch's first image."""
 
     def __init__(
         self, server: Server, *, optimizer: OptimizerFactory, batch_size: BatchSize, steps: Count, roll: CountOrZero
@@ -84,18 +88,28 @@ class Trajectory(nn.Module):
         super().__init__()
         self.generator = Pixels(server.spec, count=batch_size)
         self.optimizer, self.steps, self.roll = optimizer, steps, roll
-        self.labels = torch.arange(batch_size) % server.spec.classes
+        self.batch_size, self.classes = batch_size, server.spec.classes
+        self.register_buffer("first", torch.zeros((), dtype=torch.long))
 
     def begin(self, rng: torch.Generator) -> None:
-        """Nothing to draw: every round begins with new noise."""
+        """Nothing to draw: every round begins with new noise. The first one's labels begin with class 0."""
+        self.first.zero_()
 
     def make(self, turn: Turn) -> Made:
         """All N snapshots, `[N b, C, H, W]`."""
         self.generator.reset(turn.rng)
-        y = self.labels.to(self.generator.images.device)
+        y = self._labels()
         snapshots = [self._step(y, turn) for _ in range(self.steps)]
         alpha = torch.arange(self.steps, device=y.device) / self.steps
         return Made(torch.cat(snapshots), y.repeat(self.steps), alpha.repeat_interleave(len(y)))
+
+    def _labels(self) -> Tensor:
+        """The classes in turn, `[b]`, from class 0 on; with more than b classes, from where the last round ended."""
+        y = (self.first + torch.arange(self.batch_size, device=self.first.device)) % self.classes
+        if self.batch_size < self.classes:
+            self.first += self.batch_size
+            self.first %= self.classes
+        return y
 
     def _step(self, y: Tensor, turn: Turn) -> Tensor:
         """The images after one more step, not rolled."""

@@ -1,11 +1,13 @@
 """Images drawn from the clients' own decoders (FedMHO, FEDCVAE)."""
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
@@ -28,9 +30,24 @@ def shares_by_squares(counts: Tensor, samples: int, able: Tensor) -> Tensor:
     A class that no decoder has seen is shared evenly by those that are `able` to draw it, bool `[k, c]`: its images
     then come from decoders that guess. A class that no decoder can be asked for gets none.
     """
-    squares = counts.double().square()
-    squares = torch.where(squares.sum(dim=0) == 0, able.double(), squares)
+    squares = _squares(counts, able)
     return (samples // counts.shape[1] * squares / squares.sum(dim=0).clamp_min(1)).floor().long()
+
+
+def _squares(counts: Tensor, able: Tensor) -> Tensor:
+    squares = counts.double().square()
+    return torch.where(squares.sum(dim=0) == 0, able.double(), squares)
+
+
+def enough_by_label(counts: Tensor) -> int:
+    """The least number of images of which `shares_by_label` asks some decoder for one."""
+    return math.ceil(counts.sum() / counts.max())
+
+
+def enough_by_squares(counts: Tensor, able: Tensor) -> int:
+    """The least number of images of which `shares_by_squares` asks some decoder for one."""
+    squares = _squares(counts, able)
+    return counts.shape[1] * math.ceil((squares.sum(dim=0) / squares).nan_to_num(torch.inf).min())
 
 
 def shares_drawn(counts: Tensor, samples: int, rng: torch.Generator) -> Tensor:
@@ -74,6 +91,8 @@ class DecoderSource(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"decoders"})
+    drawn_by: ClassVar[str] = "samples"
+    """The setting that says how many images the clients' decoders draw."""
     optimizer: OptimizerFactory | None = None
     reset = False
 
@@ -91,7 +110,11 @@ class DecoderSource(nn.Module):
         return Made(self.spec.normalise(torch.cat(images)), torch.cat(labels))
 
     def draws(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1]."""
+        """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1].
+
+        Raises:
+            OneshotError: all shares round to none.
+        """
         for decoder, share in zip(self.decoders, self._shares(rng), strict=True):
             labels = torch.arange(len(share)).repeat_interleave(share)
             yield draw(decoder.model, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
@@ -101,8 +124,18 @@ class DecoderSource(nn.Module):
         if self.split == "categorical":
             return shares_drawn(counts, self.samples, rng)
         if self.split == "label_distribution":
-            return shares_by_label(counts, self.samples)
-        return shares_by_squares(counts, self.samples, self._able())
+            return self._some(shares_by_label(counts, self.samples), enough_by_label(counts))
+        able = self._able()
+        return self._some(shares_by_squares(counts, self.samples, able), enough_by_squares(counts, able))
+
+    def _some(self, shares: Tensor, enough: int) -> Tensor:
+        """Shares that are not all none."""
+        if not shares.any():
+            raise OneshotError(
+                f"method.source.{self.drawn_by}={self.samples}: too few images, every decoder's share of every class "
+                f"rounds to none; set at least {enough}, which makes the first, or split=categorical"
+            )
+        return shares
 
     def _able(self) -> Tensor:
         """Which classes each decoder can be asked for, bool `[k, c]`."""

@@ -33,10 +33,14 @@ FEWEST = 3
 FEWEST_CLASSES = 2
 """That a client must have been asked about; of a single one, honest clients say too little to tell them from others."""
 
+NO_NUMBERS = "answers what is recited with numbers that are not finite"
+
 
 @dataclass(frozen=True)
 class Witnesses:
     """Turns away clients whose testimony is too low, the one that lacks most first, as long as there are three clients.
+
+    Before that, however many there are, those who answer with numbers that are not finite.
 
     Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
     against whoever contradicts them.
@@ -62,8 +66,10 @@ class Witnesses:
 
     def __call__(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> Uploads:
         """The uploads that are left; the others are in `quarantined`. One recital of each classifier, in its order."""
-        contradicted = self._contradicted(self.hear(uploads, recitals))
-        return uploads.without({uploads.classifiers[k].name: reason for k, reason in contradicted})
+        heard = self.hear(uploads, recitals)
+        without_numbers = (~heard.finite).nonzero().flatten().tolist()
+        reasons = dict.fromkeys(without_numbers, NO_NUMBERS) | dict(self._contradicted(heard))
+        return uploads.without({uploads.classifiers[k].name: reason for k, reason in reasons.items()})
 
     def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Heard":
         """What every client says of what every client recites."""
@@ -74,13 +80,15 @@ class Witnesses:
         size = len(recited) * self.spec.classes
         x = torch.cat([one.images for one in recited])
         said = torch.stack([self._said(model, x) for model in uploads.models])
+        finite = said.isfinite().all(dim=2).all(dim=1)
+        said = said.where(finite.view(-1, 1, 1), 0.0)  # what is no number would be in everybody's testimony
         shown = said.argmax(dim=2)[reciter, torch.arange(len(y))] == y
         usual = said.mean(dim=1)[:, y]
         lifts = (said[:, torch.arange(len(y)), y] - usual).clamp(-self.cut, self.cut) * shown
         sums = torch.zeros(len(lifts), size).index_add_(1, cell, lifts)
         shape = (len(recited), self.spec.classes)
         recites, counts = (chosen.bincount(minlength=size).view(shape) for chosen in (cell, cell[shown]))
-        return Heard(recites > 0, sums.view(len(lifts), *shape), counts)
+        return Heard(recites > 0, sums.view(len(lifts), *shape), counts, finite)
 
     @torch.no_grad()
     def _said(self, model: nn.Module, x: Tensor) -> Tensor:
@@ -91,7 +99,7 @@ class Witnesses:
 
     def _contradicted(self, heard: "Heard") -> Iterator[tuple[int, str]]:
         """Clients that the others contradict, and the line that says so."""
-        present = torch.ones(len(heard.counts), dtype=torch.bool)
+        present = heard.finite.clone()
         while int(present.sum()) >= FEWEST:
             testimony, asked = heard.testimonies(present)
             least = torch.where(asked >= self.classes, self.least, self.least_of_few)
@@ -117,6 +125,8 @@ class Heard:
     """Sum of client k's lifts over those images of client j's for class y, `[k, j, y]`."""
     counts: Tensor
     """Images of client j's recital that show class y to itself, `[j, y]`."""
+    finite: Tensor
+    """Whether all that client k says are finite numbers, `[k]`; of one that says others, all lifts are 0."""
 
     def questions(self, present: Tensor) -> Tensor:
         """Images that each client is asked about, by class `[m, c]`; recitals of those `present` count."""

@@ -54,6 +54,11 @@ class Distillation:
     """Share of every batch of images that the student is not trained on, so that it can be judged by them."""
 
 
+RATE_KEYS = {"student": "distill.student_optimizer.lr", "warm_up": "method.warm_up.optimizer.lr"}
+RATE_OF_SOURCES = "distill.generator_optimizer.lr"
+"""The keys of learning rates, by what they train, unless a method has its own."""
+
+
 class HeldOut(NamedTuple):
     """Images that the student was not trained on."""
 
@@ -69,18 +74,26 @@ class DistillModule(LightningModule):
     automatic_optimization = False
 
     def __init__(
-        self, student: nn.Module, bank: ClientBank, loop: Loop, *, classes: int, settings: Distillation
+        self,
+        student: nn.Module,
+        bank: ClientBank,
+        loop: Loop,
+        *,
+        classes: int,
+        settings: Distillation,
+        rate_keys: Mapping[str, str] = RATE_KEYS,
     ) -> None:
         super().__init__()
         self.student, self.bank = student, bank
         self.ensemble, self.pool, self.perturb = loop.ensemble, loop.pool, loop.perturb
-        self.sources = nn.ModuleDict(loop.sources)  # type: ignore[arg-type]  # every source is a module
+        self.sources = nn.ModuleList(loop.sources.values())  # type: ignore[arg-type]  # every source is a module
+        self.names = list(loop.sources)
         self.objectives = {"generator": loop.objective, "student": loop.student}
         if loop.warm_up is not None:
             self.objectives["warm_up"] = loop.warm_up.objective
         self.start = ClientBank([deepcopy(student)]) if "start" in loop.student.needs else None
         self.settings, self.schedule, self.warm_up = settings, loop.schedule, loop.warm_up
-        self.factories = _factories(loop)
+        self.factories, self.rate_keys = _factories(loop), rate_keys
         self.rng = torch_generator(settings.seed, "distill")
         for source in loop.sources.values():
             source.begin(self.rng)
@@ -92,7 +105,7 @@ class DistillModule(LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Those of the sources and the student, in the order of `factories`."""
-        sources = {_of_source(name): source for name, source in self.sources.items()}
+        sources = {of_source(name): source for name, source in zip(self.names, self.sources, strict=True)}
         trained: dict[str, Any] = {**sources, "student": self.student, "warm_up": self.student}
         return [fused(factory)(trained[who].parameters()) for who, factory in self.factories.items()]
 
@@ -146,15 +159,15 @@ class DistillModule(LightningModule):
     def _generate_all(self) -> list[Made]:
         """What every source makes, each with the images of those before it at hand; some may make none."""
         made: list[Made] = []
-        for name in self.sources:
-            new = self._generate(name, tuple(each.x for each in made))
+        for name, source in zip(self.names, self.sources, strict=True):
+            new = self._generate(name, cast(Source, source), tuple(each.x for each in made))
             made += [new] if len(new.x) else []
         if not made:
             raise OneshotError("method.source: no source makes images of these channels; choose one that does")
         return made
 
-    def _generate(self, name: str, before: tuple[Tensor, ...]) -> Made:
-        source, optimizer = cast(Source, self.sources[name]), self._optimizer(_of_source(name))
+    def _generate(self, name: str, source: Source, before: tuple[Tensor, ...]) -> Made:
+        optimizer = self._optimizer(of_source(name))
         if source.reset and optimizer is not None:
             optimizer.optimizer.state.clear()
         with frozen(self.student):
@@ -244,10 +257,11 @@ class DistillModule(LightningModule):
         if not bad:
             return
         rates = ", ".join(f"{who} {lr}" for who, lr in self._learning_rates().items())
+        trained = dict.fromkeys(("student", *self.factories))  # the likeliest first
+        keys = dict.fromkeys(self.rate_keys.get(who, RATE_OF_SOURCES) for who in trained)
         raise OneshotError(
             f"server: diverged in round {row['round']} (not finite: {', '.join(bad)}); lower a learning rate of the "
-            f"server ({rates}): distill.student_optimizer.lr or distill.generator_optimizer.lr, or "
-            "method.student_optimizer.lr where the method has one of its own"
+            f"server ({rates}): {' or '.join(keys)}"
         )
 
     def _bad_terms(self, row: Mapping[str, Any]) -> list[str]:
@@ -268,14 +282,14 @@ class DistillModule(LightningModule):
         return {who: each.param_groups[0]["lr"] for who, each in zip(self.factories, optimizers, strict=True)}
 
 
-def _of_source(name: str) -> str:
-    """What a source's optimiser is called."""
+def of_source(name: str) -> str:
+    """What a source is called among what has an optimiser."""
     return f"source {name}"
 
 
 def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
     """Optimisers by what they train."""
-    sources = {_of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
+    sources = {of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
     return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
 
 

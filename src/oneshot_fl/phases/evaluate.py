@@ -1,6 +1,6 @@
 """Phase 4, evaluation: every client, the ensembles themselves, and the server on the test set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -88,10 +88,12 @@ class EvaluateModule(LightningModule):
     ) -> None:
         super().__init__()
         self.temperature = temperature
-        self.bank, self.server, self.ensembles = bank, server, nn.ModuleDict(ensembles)  # type: ignore[arg-type]
+        self.bank, self.server, self.names = bank, server, list(ensembles)
+        self.ensembles = nn.ModuleList(ensembles.values())  # type: ignore[arg-type]
         self.needs = frozenset().union(*map(needs_of, ensembles.values()))
-        counted = [*(f"client {k}" for k in range(len(bank.models))), *ensembles, "server"]
-        self.confusions = nn.ModuleDict({name: MulticlassConfusionMatrix(num_classes=classes) for name in counted})
+        voices = len(bank.models) + len(ensembles) + 1
+        self.confusions = nn.ModuleList(MulticlassConfusionMatrix(num_classes=classes) for _ in range(voices))
+        """Of the server, the clients and the ensembles, in this order: an ensemble may be called as any of them."""
         self._logits: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._support: list[Tensor] = []
@@ -100,25 +102,24 @@ class EvaluateModule(LightningModule):
         """Count everybody's answers on images `[b, C, H, W]`, and keep the server's."""
         x, y = batch
         logits = at_least_float32(self.server(x))
-        scores = {"server": logits, **(self._of_clients(x, y, logits) if self.bank.models else {})}
-        for name, score in scores.items():
-            self._confusion(name).update(score, y)
+        scores = [logits, *(self._of_clients(x, y, logits) if self.bank.models else ())]
+        for confusion, score in zip(self._confusions(), scores, strict=True):
+            confusion.update(score, y)
         self._logits.append(logits.cpu())
         self._labels.append(y.cpu())
 
-    def _of_clients(self, x: Tensor, y: Tensor, server: Tensor) -> dict[str, Tensor]:
-        """Everybody's scores; the test labels are put aside by `label_free` before any ensemble sees the votes."""
+    def _of_clients(self, x: Tensor, y: Tensor, server: Tensor) -> list[Tensor]:
+        """Scores of the clients, then of the ensembles, which see votes without the test labels (`label_free`)."""
         votes = ask(self.bank, x, y, self.needs)
         self._support.append(clients_support(votes.P, server).cpu())
-        alone = {f"client {k}": logits for k, logits in enumerate(votes.P)}
-        return alone | {name: label_free(ensemble, votes) for name, ensemble in self.ensembles.items()}
+        return [*votes.P, *(label_free(ensemble, votes) for ensemble in self.ensembles)]
 
-    def _confusion(self, name: str) -> MulticlassConfusionMatrix:
-        return cast(MulticlassConfusionMatrix, self.confusions[name])
+    def _confusions(self) -> Iterator[MulticlassConfusionMatrix]:
+        return (cast(MulticlassConfusionMatrix, each) for each in self.confusions)
 
     def results(self) -> Evaluated:
         """Of everything that was counted."""
-        counts = {name: self._confusion(name).compute().cpu() for name in self.confusions}
+        counts = [confusion.compute().cpu() for confusion in self._confusions()]
         logits, y = torch.cat(self._logits), torch.cat(self._labels)
         sure = logits.double() / self.temperature
         return Evaluated(
@@ -129,12 +130,10 @@ class EvaluateModule(LightningModule):
             abstention=coverages(sure, y, torch.cat(self._support) if self._support else None),
         )
 
-    def _fractions(self, fraction: Callable[[Tensor], float], counts: Mapping[str, Tensor]) -> Accuracies:
-        return Accuracies(
-            clients=[fraction(counts[f"client {k}"]) for k in range(len(self.bank.models))],
-            ensembles={name: fraction(counts[name]) for name in self.ensembles},
-            server=fraction(counts["server"]),
-        )
+    def _fractions(self, fraction: Callable[[Tensor], float], counts: Iterable[Tensor]) -> Accuracies:
+        server, *others = map(fraction, counts)
+        m = len(self.bank.models)
+        return Accuracies(others[:m], dict(zip(self.names, others[m:], strict=True)), server)
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from oneshot_fl.parts.slots import Method
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.distill import Distillation, DistillModule
+from oneshot_fl.phases.distill import RATE_KEYS, Distillation, DistillModule
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
 from oneshot_fl.recipe import described, digest_of
 from oneshot_fl.seeds import seeded
@@ -73,6 +73,7 @@ def distill(
     data_key: str,
     student: StudentPlan,
     settings: Distillation,
+    rate_keys: Mapping[str, str] = RATE_KEYS,
     context: Context,
 ) -> Distilled:
     """Turn the uploads into the global model; one artifact, resumable after every round.
@@ -80,6 +81,7 @@ def distill(
     Args:
         test: the test set, for the accuracy after every round; None: there is none.
         data_key: fingerprint of the data set, because the history's test accuracies are part of the result.
+        rate_keys: of the configuration, by what they train: for the line that says that a model diverged.
 
     Raises:
         OneshotError: the student diverged; nothing of it is stored.
@@ -87,7 +89,7 @@ def distill(
     build = partial(student.build, server.spec, seed=settings.seed, as_clients_began="clients_start" in method.needs)
 
     def make(work: Path) -> Artifact:
-        return _make(work, build(), server, method, test, settings, report, context)
+        return _make(work, build(), server, method, test, settings, rate_keys, report, context)
 
     inputs = {
         "data": data_key,
@@ -133,6 +135,7 @@ def _make(
     method: Method,
     test: ImageBatches | None,
     settings: Distillation,
+    rate_keys: Mapping[str, str],
     report: "_RoundReport",
     context: Context,
 ) -> Artifact:
@@ -142,7 +145,8 @@ def _make(
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
-    module = DistillModule(model, bank, loop, classes=server.spec.classes, settings=settings)
+    classes = server.spec.classes
+    module = DistillModule(model, bank, loop, classes=classes, settings=settings, rate_keys=rate_keys)
     checkpoint = RoundCheckpoint(work)
     with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
         _fit(module, test or Unlabelled(server.spec), checkpoint, report, context)
@@ -190,7 +194,7 @@ def _asked(module: DistillModule) -> Iterator[nn.Module]:
     """The models that images, noise or labels pass through: clients, students, and what sources make images with."""
     yield from members_of(module.student)
     yield from (bank for bank in (module.bank, module.start) if bank is not None)
-    for source in module.sources.values():
+    for source in module.sources:
         yield from _makers(source)
 
 

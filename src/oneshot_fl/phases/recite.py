@@ -28,6 +28,7 @@ from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.phases.soundness import first_not_finite
 from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
@@ -157,7 +158,7 @@ def _recital(
     """One client's."""
     y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
     passes = Passes()
-    invert = partial(_invert, upload.model, spec, settings, trainer, passes, k)
+    invert = partial(_invert, upload, spec, settings, trainer, passes, k)
     images = _all_batches(invert, y, settings, work, task)
     kept = {"images": images[: settings.images], "labels": y[: settings.images]}
     return Artifact(kept, {}, cost=Cost(macs=passes.macs))
@@ -206,7 +207,7 @@ def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task:
 
 
 def _invert(
-    client: nn.Module,
+    upload: ClassifierUpload,
     spec: DataSpec,
     settings: Recitation,
     trainer_settings: TrainerSettings,
@@ -220,7 +221,7 @@ def _invert(
     generator = settings.generator(spec=spec)
     generator.reset(rng)
     module = ReciteModule(
-        client,
+        upload.model,
         generator,
         objective_of(settings.objective),
         y=y,
@@ -232,8 +233,17 @@ def _invert(
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):
-        raise OneshotError(
-            f"recitals of client {k} diverged: their pixels are not finite; lower "
-            f"recite.optimizer.lr={settings.optimizer.settings.get('lr')}"
-        )
+        raise _diverged(upload, settings)
     return spec.to_bytes(images)
+
+
+def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:
+    if tensor := first_not_finite(upload.model):
+        return OneshotError(
+            f"recitals of {upload.name}: tensor {tensor} of its upload is not finite; gate=checks turns such uploads "
+            "away"
+        )
+    return OneshotError(
+        f"recitals of {upload.name} diverged: their pixels are not finite; lower "
+        f"recite.optimizer.lr={settings.optimizer.settings.get('lr')}"
+    )

@@ -88,6 +88,31 @@ def test_a_students_optimiser_is_its_methods_or_the_one_that_all_share():
     assert own.settings["lr"] != 0.3
 
 
+@pytest.mark.parametrize(
+    ("overrides", "source", "student"),
+    [
+        (["method=dense"], {"images": "distill.generator_optimizer.lr"}, "distill.student_optimizer.lr"),
+        (["method=f_adi"], {"images": "method.source.optimizer.lr"}, "distill.student_optimizer.lr"),
+        (["method=fedisca"], {"images": "method.source.optimizer.lr"}, "method.student_optimizer.lr"),
+        (
+            ["method=fedchorus", "+method/source@method.source.own=trajectory"],
+            {"own": "method.source.own.optimizer.lr"},
+            "method.student_optimizer.lr",
+        ),
+        (
+            ["method=fedchorus", "+method/source@method.source.own=joint"],
+            {"own": "recite.optimizer.lr"},
+            "method.student_optimizer.lr",
+        ),
+        (["method=fedavg"], {}, "distill.student_optimizer.lr"),
+    ],
+)
+def test_every_learning_rate_of_the_server_is_known_by_its_key(overrides, source, student):
+    named = {f"source {name}": key for name, key in source.items()}
+    warm_up = {"warm_up": "method.warm_up.optimizer.lr"}
+    assert _bound(*overrides).rate_keys == {"student": student, **warm_up, **named}
+
+
 def test_a_store_may_be_relative_and_is_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert _bound("store=here").store == tmp_path / "here"

@@ -131,6 +131,12 @@ def _complaint(*overrides: str) -> str:
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
         ("method=dense method.ensemble=null", ["method.ensemble=null", "method.objective.ce asks", "ensemble=uniform"]),
+        ("method=dense ~method.ensemble.name", ["method.ensemble.name: is missing", "method.ensemble.name=NAME"]),
+        ("method=dense method.ensemble.name=''", ["method.ensemble.name=''", "must be"]),
+        (
+            "method=dense method.ensemble.name=probability",
+            ["method.ensemble.name=probability", "evaluate.ensembles.probability is another ensemble"],
+        ),
         (
             "method=fedchorus model=torchvision model.architecture=squeezenet1_1",
             ["method.ensemble", "squeezenet1_1 has none", "method/ensemble=entropy"],
@@ -166,6 +172,8 @@ def test_one_plain_line(override, parts):
         ["data=pacs", "data.root=x", "data.held_out=photo", "data.domains=[photo,sketch]"],
         ["method/ensemble=uniform"],
         ["method.objective.adv.weight=0"],
+        ["method=fedhydra", "method.ensemble.scale=10"],  # in the place of the row of its name, which has 1
+        ["method=dense", "method.ensemble.name=server"],
         ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
         ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],

@@ -9,7 +9,8 @@ from oneshot_fl.config.compose import architecture, plain, recipe
 from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
-from tests.parts import SMALL, uploads_of
+from oneshot_fl.models.cvae import mlp
+from tests.parts import SMALL, decoder_of, uploads_of
 
 
 def _architecture(name: str) -> Architecture:
@@ -92,6 +93,19 @@ def test_who_looks_at_features_needs_uploads_that_have_some():
     with pytest.raises(OneshotError, match=r"^method\.ensemble: .*, and client 1 has none; .*method/ensemble=entropy$"):
         _serving(names=without)
     assert _serving("method/ensemble=entropy", names=without)[0].method.name == "fedchorus"
+
+
+def test_one_decoder_learns_from_those_of_others_with_noise_of_one_length():
+    def serving(*latents: int, method: str = "fedcvae_kd"):
+        vaes = [mlp(SMALL, latent=latent, hidden=8) for latent in latents]
+        uploads = uploads_of([], [], [decoder_of(vae, [1, 2, 3], key=f"client {k}") for k, vae in enumerate(vaes)])
+        return serving_of(uploads, SMALL, [], ["trainer=cpu", f"method={method}"])[0]
+
+    line = r"^method=fedcvae_kd: .*noise of one length, not 4 and 6; choose .*method=fedcvae_ens$"
+    with pytest.raises(OneshotError, match=line):
+        serving(4, 6, 4)
+    assert serving(6, 6).method.name == "fedcvae_kd"
+    assert serving(4, 6, method="fedcvae_ens").method.name == "fedcvae_ens"
 
 
 def test_only_uploads_of_one_architecture_are_stacked():

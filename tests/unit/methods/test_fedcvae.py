@@ -62,6 +62,21 @@ def test_the_servers_decoder_draws_what_the_clients_decoders_drew(make, epochs):
     assert not x.requires_grad
 
 
+def test_what_the_clients_decoders_drew_goes_to_the_device_of_the_servers():
+    """Lightning moves the source alone; uploads stay where they are."""
+    source, steps = _source(partial(mlp, SMALL, latent=2, hidden=8), epochs=1), []
+    source.begin(torch_generator(0))
+    made = source.to("meta").make(Turn(None, steps.append, None, torch_generator(0)))
+    assert {loss.device.type for loss in steps} == {made.x.device.type} == {made.y.device.type} == {"meta"}
+    assert len(steps) == 240 // 16
+    assert made.x.shape == (300, 1, 8, 8)
+
+
+def test_too_few_images_to_learn_from_name_the_key():
+    with pytest.raises(OneshotError, match=r"^method\.source\.taught=1: .*set at least 2,"):
+        _made(_source(partial(mlp, SMALL, latent=2, hidden=8), split="label_distribution", taught=1))
+
+
 def test_labels_are_uniform_whatever_the_clients_have():
     _, y, _ = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
     assert y.bincount(minlength=3).min() > 70  # of 300; the clients have 9 : 2 : 1

@@ -48,6 +48,25 @@ def test_a_trajectory_is_every_state_after_a_step_with_balanced_labels_and_risin
     assert made.trust.tolist() == [share for share in (0.0, 0.25, 0.5, 0.75) for _ in range(5)]
 
 
+def _labels_of_rounds(source: Trajectory, rounds: int) -> list[list[int]]:
+    turn = Turn(lambda x, y: x.sum(), lambda loss: None, None, torch_generator(0))
+    return [source.make(turn).y.tolist() for _ in range(rounds)]
+
+
+def test_where_a_batch_is_too_small_for_all_classes_the_next_round_goes_on_with_the_others():
+    assert _labels_of_rounds(_trajectory(steps=1, batch_size=2), 4) == [[0, 1], [2, 0], [1, 2], [0, 1]]
+    assert _labels_of_rounds(_trajectory(steps=1, batch_size=4), 2) == [[0, 1, 2, 0]] * 2  # as the code
+
+
+def test_which_class_is_next_is_saved_and_a_new_loop_begins_with_the_first():
+    first, resumed = (_trajectory(steps=1, batch_size=2) for _ in range(2))
+    _labels_of_rounds(first, 1)
+    resumed.load_state_dict(first.state_dict())
+    assert _labels_of_rounds(resumed, 1) == [[2, 0]]
+    resumed.begin(torch_generator(0))
+    assert _labels_of_rounds(resumed, 1) == [[0, 1]]
+
+
 def test_every_round_begins_with_new_noise():
     source, rng = _trajectory(steps=1), torch_generator(0)
     first, second = (source.make(Turn(lambda x, y: x.sum(), lambda loss: None, None, rng)).x for _ in range(2))

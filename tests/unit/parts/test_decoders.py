@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label, shares_by_squares, shares_drawn
 from oneshot_fl.parts.slots import Turn
@@ -75,6 +76,23 @@ def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
     pixels = spec.to_pixels(x)[:, 0, 0, 0]
     torch.testing.assert_close(pixels, torch.tensor([0.0, 0.0, 0.0, 0.1, 0.5, 0.6]))
     assert not x.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("split", "samples", "enough"),
+    [("label_distribution", 1, 2), ("squared_counts", 2, 6)],  # 2 // (6 / 3); a class's budget of 2 by 9 : 1
+)
+def test_too_few_images_for_any_decoders_share_name_the_key_and_what_is_enough(split, samples, enough):
+    decoders = [DecoderUpload(_Paints(0.0), 4, counts, "key", build=_no_vae) for counts in COUNTS]
+
+    def made(samples: int):
+        source = DecoderSource(server_of(decoders=decoders), samples=samples, split=split, bound=None)
+        return source.make(Turn(None, None, None, torch_generator(0)))
+
+    for few in (samples, enough - 1):
+        with pytest.raises(OneshotError, match=rf"^method\.source\.samples={few}: .*set at least {enough},"):
+            made(few)
+    assert len(made(enough).y) >= 1
 
 
 def test_no_decoder_draws_a_class_that_its_client_does_not_know():

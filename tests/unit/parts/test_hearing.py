@@ -88,6 +88,34 @@ def test_of_few_classes_another_testimony_is_believed_and_of_one_any():
     assert replace(few, least_of_few=9.0)(uploads, of_one) == uploads
 
 
+class AtALoss(Sees):
+    """Honest, but what it says of content 2 is no number, `nan` or infinite."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(liar=False)
+        self.said[2, 1] = number
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("honest", [1, 4])
+def test_who_answers_others_with_no_number_is_the_one_that_is_turned_away(honest, number):
+    uploads, recitals = _federation(honest, 0)
+    models = [*uploads.models, AtALoss(number)]
+    uploads = uploads_of(models, [1] * len(models))
+    after = WITNESSES(uploads, (*recitals, _recital([0, 0], liar=False)))
+    assert after.classifiers == uploads.classifiers[:honest]
+    (one,) = after.quarantined
+    assert (one.name, one.reason) == (f"client {honest}", "answers what is recited with numbers that are not finite")
+
+
+def test_the_others_are_heard_without_who_answers_with_no_number():
+    uploads, recitals = _federation(3, 1)
+    uploads = uploads_of([*uploads.models, AtALoss(math.nan)], [1] * 5)
+    after = WITNESSES(uploads, (*recitals, _recital([0, 0], liar=False)))
+    assert [one.name for one in after.quarantined] == ["client 4", "client 3"]
+    assert f"by {-LIFT:.2f}, less than -0.1" in after.quarantined[1].reason
+
+
 @pytest.mark.parametrize(
     ("honest", "liars", "changed"),
     [(4, 0, {}), (1, 1, {}), (3, 1, {"classes": 3}), (3, 1, {"asked": 7})],

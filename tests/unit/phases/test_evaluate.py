@@ -21,6 +21,17 @@ def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
     assert result.server.confusion == [[0, 0, 3], [0, 0, 1], [0, 0, 1]]
 
 
+def test_an_ensemble_may_be_called_as_a_client_the_server_or_what_a_dictionary_has(spec, context, fixed_logits):
+    test = ImageBatches(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 1]), spec=spec, batch_size=4)
+    says_0, says_1, says_2 = (fixed_logits(row) for row in torch.eye(3).tolist())
+    names = ("server", "client 0", "client 1", "items", "a.b")
+    ensembles = {name: LogitAverage(server_of()) for name in names}  # of clients 1 and 1: class 1
+    found = evaluate(test, [says_1, says_1], says_0, ensembles, context=context).accuracies
+    assert found == Accuracies([0.25, 0.25], dict.fromkeys(names, 0.25), 0.75)
+    found = evaluate(test, [says_0, says_2], says_1, {"client 1": ensembles["items"]}, context=context).accuracies
+    assert found == Accuracies([0.75, 0.0], {"client 1": 0.75}, 0.25)
+
+
 AS_PUBLISHED = {"scale": 1.0, "in_model": True, "space": "logits"}
 ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggregation, **AS_PUBLISHED)}
 

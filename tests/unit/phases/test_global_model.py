@@ -176,6 +176,17 @@ def test_a_broken_run_goes_on_bit_for_bit(data, server, context, tmp_path, reset
     assert torch.equal(resumed.images, unbroken.images)
 
 
+def test_sources_may_be_called_as_what_a_dictionary_has_and_with_dots(data, server, context, tmp_path):
+    def method() -> Method:
+        (source,) = _method().sources.values()
+        return _method(sources=dict.fromkeys(("items", "a.b"), source))
+
+    unbroken = _distill(data, server, context, method())
+    resumed = _broken(data, server, context, method, tmp_path / "other", 2)
+    assert resumed.history == unbroken.history
+    assert unbroken.pool_bytes == 2 * _distill(data, server, context, _method()).pool_bytes
+
+
 def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, server, context, tmp_path):
     def method() -> Method:
         settings = {"step": 0.05, "decay": 0.9, "per": "batch", "include_newest": False, "normalise": True}
@@ -234,6 +245,16 @@ def test_a_diverged_student_is_the_servers_and_never_stored(data, server, contex
         assert "train that client again" not in str(caught.value)
     assert not list(context.store.root.glob("distill/*/manifest.json"))
     assert _distill(data, server, context, _method(), **options).history
+
+
+def test_a_warm_up_that_diverges_names_its_own_rate_beside_the_others(data, server, context):
+    warm_up = WarmUpRecipe(3, {"kl": KL}, recipe_of(torch.optim.SGD, lr=1e30))
+    line = (
+        r"not finite: .*warm_up kl.*\(source images 0\.01, student 0\.05, warm_up 1e\+30\): "
+        r"distill\.student_optimizer\.lr or distill\.generator_optimizer\.lr or method\.warm_up\.optimizer\.lr$"
+    )
+    with pytest.raises(OneshotError, match=line):
+        _distill(data, _of_two_architectures(server), context, _method(warm_up=warm_up))
 
 
 def test_a_student_that_diverges_in_its_very_last_step_is_noticed_too(data, server, context):

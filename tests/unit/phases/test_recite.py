@@ -106,6 +106,21 @@ def test_a_model_whose_answers_are_not_finite_shows_no_labels(uploads, context):
         _run(uploads, context, labels="estimated")
 
 
+def test_a_recital_that_diverges_names_its_upload_and_the_rate(uploads, context):
+    left = uploads.without({"client 0": "turned away"})
+    line = r"^recitals of client 1 diverged: .*lower recite\.optimizer\.lr=1e\+38$"
+    with pytest.raises(OneshotError, match=line):
+        _run(left, context, optimizer=recipe_of(torch.optim.SGD, lr=1e38), generator=recipe_of(Pixels, count=4))
+
+
+def test_of_an_upload_that_is_not_finite_no_rate_is_blamed(uploads, context):
+    torch.nn.init.constant_(uploads.models[1][-1].weight, torch.nan)
+    left = uploads.without({"client 0": "turned away"})
+    line = r"^recitals of client 1: tensor .*weight of its upload is not finite; gate=checks turns such uploads away$"
+    with pytest.raises(OneshotError, match=line):
+        _run(left, context)
+
+
 def test_a_generator_may_draw_the_recitals(uploads, context):
     generator = recipe_of(ConvGenerator, noise=6, width=4)
     drawn, pixels = _run(uploads, context, generator=generator), _run(uploads, context)
