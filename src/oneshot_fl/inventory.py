@@ -13,6 +13,7 @@ from oneshot_fl.artifacts import DamagedError, read_artifact, read_manifest
 from oneshot_fl.disk import reason, remove, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import LEASE_FILE, LEASED, is_free, lock_of
+from oneshot_fl.runs import RUNS, remembered_run
 from oneshot_fl.store import DAMAGED, LOCK
 
 KEY = re.compile(r"[0-9a-f]{20}")
@@ -26,8 +27,8 @@ class Holding:
     """One entry of a phase's folder."""
 
     path: Path
-    kind: Literal["artifact", "damaged", "leftover"]
-    """Leftovers are work folders, half written artifacts and locks."""
+    kind: Literal["artifact", "damaged", "leftover", "run"]
+    """Leftovers are work folders, half written artifacts, locks, and memories of runs whose folders are gone."""
     bytes: int
     made: float
     """Seconds since 1970."""
@@ -66,12 +67,35 @@ def holdings(root: Path) -> list[Holding]:
 def _holding(path: Path) -> Holding:
     stat = path.lstat()
     size = sum(file.lstat().st_size for file in (path, *path.rglob("*")) if not file.is_dir())
+    if path.parent.name == RUNS:
+        kind, what = _of_a_run(path)
+        return Holding(path, kind, size, stat.st_mtime, what)
     if path.suffix:
         return Holding(path, "damaged" if path.suffix == DAMAGED else "leftover", size, stat.st_mtime, path.suffix[1:])
     try:
         return Holding(path, "artifact", size, stat.st_mtime, described(read_manifest(path)["inputs"]))
     except (DamagedError, FileNotFoundError, NotADirectoryError) as damage:
         return Holding(path, "damaged", size, stat.st_mtime, reason(damage))
+
+
+def _of_a_run(file: Path) -> tuple[Literal["damaged", "leftover", "run"], str]:
+    """The kind of what remembers a run, and the run's folder."""
+    try:
+        folder = remembered_run(file)
+    except ValueError as damage:
+        return "damaged", reason(damage)
+    return ("leftover", f"{folder} is gone") if _is_gone(folder) else ("run", str(folder))
+
+
+def _is_gone(folder: Path) -> bool:
+    """Not where it only cannot be looked at, as another user's in a shared store."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def described(inputs: Mapping[str, Any]) -> str:
@@ -91,8 +115,10 @@ def _name(value: Any) -> str:
 def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: bool) -> Iterator[Holding]:
     """Remove leftovers that nobody holds and damaged artifacts, and yield each.
 
+    That runs are done is forgotten where `runs` is named as the phase, never by age alone.
+
     Args:
-        phase: only this one's, and then its whole artifacts too.
+        phase: only this one's, and then its whole artifacts, or its memories of runs, too.
         older_than: days; whole artifacts that were made longer ago go too, and nothing younger does.
         dry_run: only tell.
 
@@ -102,7 +128,7 @@ def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: b
     found = holdings(root)
     if phase is not None and phase not in (phases := sorted({one.phase for one in found})):
         raise OneshotError(f"--phase {phase}: store={root} holds nothing of it; choose from {', '.join(phases)}")
-    chosen = [one for one in found if phase in (None, one.phase)]
+    chosen = [one for one in found if phase == one.phase or (phase is None and one.kind != "run")]
     old = [one for one in chosen if older_than is None or one.days(time.time()) > older_than]
     whole = phase is not None or older_than is not None
     for _, group in groupby(sorted(old, key=lambda one: one.path), key=lambda one: (one.phase, one.key)):

@@ -9,6 +9,7 @@ from oneshot_fl.artifacts import Artifact
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.inventory import Holding, described, holdings, size, sweep
 from oneshot_fl.locks import LEASED, lock_of
+from oneshot_fl.runs import remember_run
 from oneshot_fl.store import Store
 
 
@@ -87,6 +88,27 @@ def test_whole_artifacts_go_by_age_and_phase(tmp_path, keys, chosen, gone):
     assert {one.key for one in holdings(tmp_path) if one.kind == "artifact"} == {
         key for number, key in enumerate(keys) if number not in gone
     }
+
+
+def test_what_is_remembered_of_runs_goes_only_by_name_or_with_their_folders(tmp_path, keys):
+    run = tmp_path / "the run"
+    run.mkdir()
+    done, gone, damaged = (tmp_path / "runs" / f"{key}.cpu.32-true.json" for key in keys)
+    remember_run(done, run)
+    remember_run(gone, tmp_path / "elsewhere")
+    damaged.write_text("[]")
+    for file in (done, gone, damaged):
+        os.utime(file, (0, 0))
+    found = {one.path: (one.kind, one.what) for one in holdings(tmp_path) if one.phase == "runs"}
+    assert found == {
+        done: ("run", str(run)),
+        gone: ("leftover", f"{tmp_path / 'elsewhere'} is gone"),
+        damaged: ("damaged", f"{damaged.name} names no folder"),
+    }
+    assert _swept(tmp_path) == {gone.name, damaged.name}
+    assert _swept(tmp_path, older_than=2) == {keys[0]}
+    assert done.exists()
+    assert _swept(tmp_path, phase="runs") == {done.name}
 
 
 def test_mistakes_are_named(tmp_path, keys):

@@ -20,8 +20,8 @@ from typing import Any
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
-from oneshot_fl.disk import write_atomically
 from oneshot_fl.recipe import is_ours
+from oneshot_fl.runs import RUNS, remember_run, remembered_run
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -44,7 +44,7 @@ class Finished:
 
     @property
     def _file(self) -> Path:
-        return self.store / "runs" / f"{self.key}.{self.arithmetic}.json"
+        return self.store / RUNS / f"{self.key}.{self.arithmetic}.json"
 
     @property
     def told(self) -> dict[str, str]:
@@ -60,14 +60,13 @@ class Finished:
 
         What lies in the job's own folder comes first: nothing that was computed elsewhere is written over it.
         """
-        files = sorted((self.store / "runs").glob(f"{self.key}.*.json"))
+        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json"))
         places = (own, *(folder for file in files for folder in _named(file)))
         return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
     def remember(self, folder: Path) -> None:
         """The run in `folder` is done."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._file, json.dumps({"folder": str(folder.absolute())}))
+        remember_run(self._file, folder)
 
 
 def finished(config: Mapping[str, Any]) -> Finished | None:
@@ -112,8 +111,8 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
 def _named(file: Path) -> list[Path]:
     """The folder that a file names; none where it was never written or is damaged."""
     try:
-        return [Path(json.loads(file.read_text())["folder"])]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [remembered_run(file)]
+    except (OSError, ValueError):
         return []
 
 
