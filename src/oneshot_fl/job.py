@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oneshot_fl.devices import lease_device
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
-from oneshot_fl.reporting.finished import Finished, adopt, finished, record_of
+from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, record_of
 from oneshot_fl.reporting.record import Trace, traced
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def job(
         from oneshot_fl.pipeline import run
 
         summary = run(replace(experiment, record=record), folder)
+        trace.record |= hashes_of(folder)
     if place:
         place.remember(folder)
     return summary

@@ -71,3 +71,14 @@ def test_a_job_that_is_done_is_recognised_before_data_load(tmp_path, monkeypatch
     assert json.loads((tmp_path / "again" / "run.json").read_text())["status"] == "done"
     with pytest.raises(TypeError):  # another seed is another run
         oneshot_fl.run(*overrides, "seed=1", folder=tmp_path / "other")
+
+
+def test_a_job_whose_model_was_damaged_since_is_run_again(tmp_path):
+    overrides = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}")
+    for folder in ("first", "again"):
+        oneshot_fl.run(*overrides, folder=tmp_path / folder)
+    model = tmp_path / "again" / "server.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-4])
+    oneshot_fl.run(*overrides, folder=tmp_path / "third")
+    assert (tmp_path / "third" / "server.safetensors").read_bytes() == whole

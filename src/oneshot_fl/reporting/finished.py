@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.named import code_of, named
-from oneshot_fl.config.record import SUMMARY, TRACE
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
+from oneshot_fl.disk import sha256_of
 from oneshot_fl.recipe import is_ours
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 
@@ -31,6 +32,10 @@ ANYWHERE = ("hydra", "store", "study", "workers")
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
+NEEDED = (CONFIG, MODEL)
+"""Files without which, beside its summary, a finished run is none."""
+HASHES = "sha256"
+"""Where a trace tells their hashes; that of an earlier version's run does not."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,11 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
 
 
+def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
+    """What the trace of a run that has just ended says of its files, so that it is known when one is damaged."""
+    return {HASHES: {name: sha256_of(folder / name) for name in NEEDED if (folder / name).is_file()}}
+
+
 def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """What a finished run says of itself, for another one that is the same but for what is `known` of it."""
     record = json.loads((done / TRACE).read_text())
@@ -118,13 +128,20 @@ def _named(file: Path) -> list[Path]:
 
 def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
     """Whether a finished run of which this is told lies in a folder; what is moved or damaged is run."""
+    wanted = {"status": "done", **told}
     try:
         trace = json.loads((folder / TRACE).read_text())
         json.loads((folder / SUMMARY).read_text())
+        as_told = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
+        return as_told and _is_whole(folder, trace)
     except (OSError, ValueError):
         return False
-    wanted = {"status": "done", **told}
-    return isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
+
+
+def _is_whole(folder: Path, trace: Mapping[str, Any]) -> bool:
+    """Whether the files that a run is nothing without are there and, where their hashes are told, as it left them."""
+    hashes = hashes_of(folder)[HASHES]
+    return len(hashes) == len(NEEDED) and trace.get(HASHES, hashes) == hashes
 
 
 def _target(node: Any) -> str:

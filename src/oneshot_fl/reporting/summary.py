@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import CONFIG, SUMMARY
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
@@ -213,7 +213,7 @@ def _server_accuracies(result: RunResult) -> dict[str, float]:
 
 def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:
     """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself."""
-    write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
+    write_atomically(folder / CONFIG, yaml.safe_dump(dict(experiment.config), sort_keys=False))
     write_server(
         folder,
         result.server.model,
