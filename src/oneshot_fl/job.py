@@ -56,12 +56,17 @@ def remembered(config: Mapping[str, Any] | None) -> Finished | None:
     """Where a run would be remembered; None where it cannot be, or where the door has to say what is wrong with it."""
     try:
         return finished(config) if config is not None else None
-    except (OneshotError, KeyError, TypeError, AttributeError):
+    except (OneshotError, OSError, KeyError, TypeError, AttributeError):
         return None
 
 
 def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is."""
+    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is.
+
+    Raises:
+        OneshotError: it cannot be written.
+        OSError, ValueError: the run was moved or damaged meanwhile.
+    """
     if done.resolve() == folder.resolve():
         return adopt(done, folder)
     with traced(folder, record_of(done, known)):

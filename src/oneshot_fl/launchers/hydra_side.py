@@ -147,14 +147,17 @@ class Launch:
 
 
 def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outcome | None:
-    """What a finished run gave, taken over into a job's folder; None where there is none."""
+    """What a finished run gave, taken over into a job's folder; None where there is none or that fails."""
     own = without_hydra(config)
     place = remembered(resolved(own))
     done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
     if done is None:
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
-    summary = take_over(done, known, folder)
+    try:
+        summary = take_over(done, known, folder)
+    except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
+        return None
     try:
         return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
     except OneshotError as error:  # fails as the job itself did, and alone

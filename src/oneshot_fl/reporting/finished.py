@@ -20,7 +20,7 @@ from typing import Any
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.devices import arithmetic_here
-from oneshot_fl.disk import sha256_of
+from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 
@@ -109,12 +109,17 @@ def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:
-    """Copy what a finished run left into another run's folder, but for its trace; the summary."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Copy what a finished run left into another run's folder, but for its trace; the summary.
+
+    Raises:
+        OneshotError: it cannot be copied.
+    """
+    make_folder(folder)
     if done.resolve() != folder.resolve():
-        for path in done.iterdir():
-            if path.is_file() and path.name not in (TRACE, LOG):
-                shutil.copyfile(path, folder / path.name)
+        with writing(str(folder)):
+            for path in done.iterdir():
+                if path.is_file() and path.name not in (TRACE, LOG):
+                    shutil.copyfile(path, folder / path.name)
     return json.loads((folder / SUMMARY).read_text())
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from oneshot_fl.code import _seen
 from oneshot_fl.config.compose import reading_also
-from oneshot_fl.job import take_over
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import remembered, take_over
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of
 
 
@@ -202,6 +203,26 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
     elif damage == "pointer":
         (tmp_path / "store" / "runs" / "k.cpu.32-true.json").write_text("[]")
     assert place.find() is None
+
+
+def test_a_copy_that_something_lies_in_the_way_of_is_one_line(tmp_path):
+    _finish(tmp_path / "done", "k")
+    (tmp_path / "copy" / "server.safetensors").mkdir(parents=True)
+    with pytest.raises(OneshotError, match=r"copy: cannot be written \(Is a directory\)"):
+        take_over(tmp_path / "done", {}, tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "run.json").read_text())["status"] == "failed"
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"file: cannot be written"):
+        take_over(tmp_path / "done", {}, tmp_path / "file")
+
+
+def test_data_that_cannot_be_looked_at_is_for_the_run_to_say(root, monkeypatch):
+    def fails(_):
+        raise PermissionError(13, "Permission denied")
+
+    assert remembered(_config(root)) is not None
+    monkeypatch.setattr("oneshot_fl.reporting.finished._stamp", fails)
+    assert remembered(_config(root)) is None
 
 
 @pytest.mark.parametrize("hashed", [True, False])  # earlier versions' traces have no hashes
