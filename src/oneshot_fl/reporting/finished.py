@@ -32,6 +32,8 @@ ANYWHERE = ("hydra", "store", "study", "workers")
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
+OF_ONE_RUN = ("wandb",)
+"""Folders that belong to the run that made them; so do hidden ones, as Hydra's."""
 NEEDED = (CONFIG, MODEL)
 """Files without which, beside its summary, a finished run is none."""
 HASHES = "sha256"
@@ -117,10 +119,22 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     make_folder(folder)
     if done.resolve() != folder.resolve():
         with writing(str(folder)):
-            for path in done.iterdir():
-                if path.is_file() and path.name not in (TRACE, LOG):
-                    shutil.copyfile(path, folder / path.name)
+            for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
+                target = folder / path.relative_to(done)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
     return json.loads((folder / SUMMARY).read_text())
+
+
+def _left_by(run: Path) -> Iterator[Path]:
+    """Every file of a run's folder that another run of its key would leave too; no other run that lies in it."""
+    for path in run.iterdir():
+        if path.is_file() and path.name not in (TRACE, LOG):
+            yield path
+        elif path.is_dir() and not (path.is_symlink() or path.name.startswith(".") or path.name in OF_ONE_RUN):
+            below = list(path.rglob("*"))
+            if not any(each.name == TRACE for each in below):
+                yield from (each for each in below if each.is_file())
 
 
 def _named(file: Path) -> list[Path]:

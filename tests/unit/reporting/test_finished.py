@@ -205,6 +205,22 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
     assert place.find() is None
 
 
+def test_folders_of_a_run_are_copied_but_not_what_is_another_runs(tmp_path):
+    done, inside = tmp_path / "done", tmp_path / "done" / "sweep" / "0"
+    _finish(done, "k")
+    for folder in ("tensorboard/deep", ".hydra", "wandb/run-1"):
+        (done / folder).mkdir(parents=True)
+        (done / folder / "file").write_text(folder)
+    _finish(inside, "other")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "image.png").touch()
+    (done / "data").symlink_to(tmp_path / "data")
+    for copy in (tmp_path / "copy", done / "copy"):
+        take_over(done, {}, copy)
+        files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+        assert files == {*LEFT, "metrics.csv", "run.json", "tensorboard/deep/file"}
+
+
 def test_a_copy_that_something_lies_in_the_way_of_is_one_line(tmp_path):
     _finish(tmp_path / "done", "k")
     (tmp_path / "copy" / "server.safetensors").mkdir(parents=True)
