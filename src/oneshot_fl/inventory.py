@@ -1,9 +1,10 @@
 """What a store holds and what of it may go: behind `oneshot-fl store`."""
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,7 @@ KEY = re.compile(r"[0-9a-f]{20}")
 DAY = 24 * 60 * 60
 TOLD = ("method", "model", "models", "student", "generator", "kind", "client", "data")
 """Inputs of phases that tell a reader what an artifact is."""
+Kind = Literal["artifact", "damaged", "leftover", "run"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Holding:
     """One entry of a phase's folder."""
 
     path: Path
-    kind: Literal["artifact", "damaged", "leftover", "run"]
+    kind: Kind
     """Leftovers are work folders, half written artifacts, locks, and memories of runs whose folders are gone."""
     bytes: int
     made: float
@@ -58,27 +60,51 @@ def holdings(root: Path) -> list[Holding]:
     if not root.is_dir():
         raise OneshotError(f"store={root}: there is no such folder; name another one with --store DIR")
     try:
-        found = [_holding(path) for path in root.glob("*/*") if KEY.fullmatch(path.name.partition(".")[0])]
+        found = [_holding(path) for path in _entries(root) if KEY.fullmatch(path.name.partition(".")[0])]
     except OSError as error:
         raise OneshotError(f"store={root}: cannot be read ({reason(error)})") from error
-    return sorted(found, key=lambda one: (one.phase, one.made, one.path.name))
+    return sorted(filter(None, found), key=lambda one: (one.phase, one.made, one.path.name))
 
 
-def _holding(path: Path) -> Holding:
-    stat = path.lstat()
-    size = sum(file.lstat().st_size for file in (path, *path.rglob("*")) if not file.is_dir())
-    if path.parent.name == RUNS:
-        kind, what = _of_a_run(path)
-        return Holding(path, kind, size, stat.st_mtime, what)
-    if path.suffix:
-        return Holding(path, "damaged" if path.suffix == DAMAGED else "leftover", size, stat.st_mtime, path.suffix[1:])
+def _entries(root: Path) -> Iterator[Path]:
+    for phase in root.iterdir():
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # gone, or no folder of the store's
+            yield from phase.iterdir()
+
+
+def _holding(path: Path) -> Holding | None:
+    """None where it has gone since it was listed: runs write to the store meanwhile."""
     try:
-        return Holding(path, "artifact", size, stat.st_mtime, described(read_manifest(path)["inputs"]))
+        kind, what = _kind_of(path)
+        return Holding(path, kind, _size_of(path), path.lstat().st_mtime, what)
+    except FileNotFoundError:
+        return None
+
+
+def _size_of(path: Path) -> int:
+    """Of a file, or of all files in a folder; those that vanish meanwhile have none."""
+    inside = [Path(place, name) for place, _, names in os.walk(path) for name in names]
+    total = 0
+    for file in inside if path.is_dir() else [path]:
+        with suppress(FileNotFoundError):
+            total += file.lstat().st_size
+    return total
+
+
+def _kind_of(path: Path) -> tuple[Kind, str]:
+    """Of an entry, and what it is."""
+    if path.parent.name == RUNS:
+        return _kind_of_memory(path)
+    if path.suffix:
+        return "damaged" if path.suffix == DAMAGED else "leftover", path.suffix[1:]
+    try:
+        return "artifact", described(read_manifest(path)["inputs"])
     except (DamagedError, FileNotFoundError, NotADirectoryError) as damage:
-        return Holding(path, "damaged", size, stat.st_mtime, reason(damage))
+        path.lstat()  # what has gone is not damaged
+        return "damaged", reason(damage)
 
 
-def _of_a_run(file: Path) -> tuple[Literal["damaged", "leftover", "run"], str]:
+def _kind_of_memory(file: Path) -> tuple[Kind, str]:
     """The kind of what remembers a run, and the run's folder."""
     try:
         folder = remembered_run(file)
@@ -141,7 +167,7 @@ def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[
     with _unheld(found[0].path.with_suffix(LOCK)) as free:
         for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)) if free else ():
             if not dry_run:
-                with writing(f"store={one.path.parents[1]}"):
+                with writing(f"store={one.path.parents[1]}"), suppress(FileNotFoundError):  # who made it removes it too
                     remove(one.path)
             yield one
 
