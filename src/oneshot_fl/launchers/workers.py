@@ -68,10 +68,17 @@ class Workers:
             pool.shutdown(wait=False, kill_workers=True)
 
     def _submit(self, task: Task, place: int) -> "Future[Outcome]":
-        self._pids[place] = self._pools[place].submit(os.getpid)
-        future = self._pools[place].submit(work, task, LOG)
+        try:
+            future = self._give(task, place)
+        except BrokenProcessPool:  # its process died since its last job
+            self._pools[place] = self._pool()
+            future = self._give(task, place)
         future.add_done_callback(partial(self._left, place))
         return future
+
+    def _give(self, task: Task, place: int) -> "Future[Outcome]":
+        self._pids[place] = self._pools[place].submit(os.getpid)
+        return self._pools[place].submit(work, task, LOG)
 
     def _left(self, place: int, future: "Future[Outcome]") -> None:
         """A job has ended, or its process has: then the place gets a new one."""
