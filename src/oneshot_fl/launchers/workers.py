@@ -17,8 +17,7 @@ from joblib import cpu_count
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
 from oneshot_fl.devices import visible_devices
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
 from oneshot_fl.reporting.finished import LOG
 
 PATIENCE = 20.0
@@ -42,8 +41,7 @@ class Workers:
     pause = 0.1
 
     def __init__(self, *, jobs_per_gpu: int = 1, at_once: int | None = None) -> None:
-        if at_once is not None and (type(at_once) is not int or at_once < 1):
-            raise OneshotError(f"hydra.launcher.at_once={at_once}: must be a number of jobs, or null")
+        check_number("hydra.launcher.at_once", at_once, "jobs", or_null=True)
         self.at_once = at_once or len(visible_devices()) * jobs_per_gpu or cpu_count()
         self._environment = threads_each(self.at_once)
         self._pools = [self._pool() for _ in range(self.at_once)]

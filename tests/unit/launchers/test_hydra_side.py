@@ -49,6 +49,12 @@ def test_what_is_no_engine_is_one_line(name, options, line):
         engine_of(name, options, 1)
 
 
+@pytest.mark.parametrize("jobs", [-1, "abc"])
+def test_a_wrong_number_of_jobs_of_a_gpu_is_one_line(jobs):
+    with pytest.raises(OneshotError, match=rf"trainer\.jobs_per_gpu={jobs}: must be a number of jobs, at least 1$"):
+        engine_of("joblib", {}, jobs)
+
+
 def test_an_engine_without_its_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(ENGINES, "ray", ("oneshot_fl.launchers.not_there", "Rays", "ray"))
     with pytest.raises(OneshotError, match=r"hydra/launcher=ray: .*pip install 'oneshot-fl\[ray\]'"):
