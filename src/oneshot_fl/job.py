@@ -79,7 +79,7 @@ def _own(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lease(config: Mapping[str, Any] | None, trace: Trace) -> None:
-    """One device for this process, before torch is loaded."""
+    """One device for this process, before CUDA starts."""
     trainer = (config or {}).get("trainer")
     if not isinstance(trainer, Mapping):
         return
