@@ -67,7 +67,7 @@ FLOORS = (
     ("data",),
     ("inventory",),
     ("store", "recipe", "tracking"),
-    ("artifacts", "code", "fits", "locks"),
+    ("artifacts", "code", "fits", "locks", "runs"),
     ("syntax",),
     ("disk", "ledger", "mistakes"),
     ("devices",),

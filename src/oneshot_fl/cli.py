@@ -315,7 +315,10 @@ def clean_store(
     phase: Annotated[str | None, typer.Option(help="also whole artifacts, and only of this phase")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only tell what would be removed")] = False,
 ) -> None:
-    """Remove damaged artifacts and what stopped processes left; an interrupted phase then begins anew."""
+    """Remove damaged artifacts, what stopped processes left, and what names the folder of a run that is gone.
+
+    An interrupted phase then begins anew. That runs are done is forgotten with --phase runs alone.
+    """
     from oneshot_fl.inventory import size, sweep
 
     removed = []

@@ -17,10 +17,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import say
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ASSIGNED = "ONESHOT_FL_DEVICE_ASSIGNED"
 """Set in a job's environment where the device is chosen: by this lease, or by an engine that deals them out, as Ray."""
+NOT_INITIALIZED = 3
+"""What CUDA's driver answers before it has started."""
 LOOK_AGAIN = 0.5
 """Seconds between two looks for a device that has become free."""
 
@@ -94,8 +97,8 @@ def lease_device(
 ) -> str:
     """Make one GPU the only one that this process will see; what it computes on: `cuda:3`, `cpu`.
 
-    Nothing is leased where no GPU will be used, where torch is loaded already, and where a launcher's engine has
-    chosen. Slurm's choice is what `CUDA_VISIBLE_DEVICES` shows, of which one is leased.
+    Nothing is leased where no GPU will be used, where CUDA has started already, which is said if there was a choice,
+    and where a launcher's engine has chosen. Of what Slurm has chosen, `CUDA_VISIBLE_DEVICES`, one is leased.
 
     Args:
         accelerator: `trainer.accelerator`.
@@ -107,12 +110,28 @@ def lease_device(
         return accelerator
     if not (devices := visible_devices()):
         return _kind_of_device(accelerator)
-    if not _held and (ASSIGNED in os.environ or "torch" in sys.modules):
+    if not _held and (ASSIGNED in os.environ or _cuda_has_started()):
+        if ASSIGNED not in os.environ and len(devices) > 1:
+            say(f"CUDA has started in this process before: GPU {devices[0]} is used, whatever other jobs it has")
         return f"cuda:{','.join(devices)}"
     if not _held:
         _held.append(wait_for_device(devices, jobs_per_gpu, folder or _lock_folder(), waiting))
         os.environ |= {VISIBLE: _held[0].device, ASSIGNED: "1"}  # also for processes that this one starts
     return f"cuda:{_held[0].device}"
+
+
+def _cuda_has_started() -> bool:
+    """Whether this process's CUDA has read its environment, as it does for the first that asks it anything.
+
+    Its driver is asked and not torch, which counts devices without saying later that CUDA has started.
+    """
+    if "torch" not in sys.modules:
+        return False
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
 
 
 def wait_for_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path, waiting: Callable[[str], None]) -> Lease:

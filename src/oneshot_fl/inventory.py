@@ -1,9 +1,10 @@
 """What a store holds and what of it may go: behind `oneshot-fl store`."""
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +14,14 @@ from oneshot_fl.artifacts import DamagedError, read_artifact, read_manifest
 from oneshot_fl.disk import reason, remove, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import LEASE_FILE, LEASED, is_free, lock_of
+from oneshot_fl.runs import RUNS, remembered_run
 from oneshot_fl.store import DAMAGED, LOCK
 
 KEY = re.compile(r"[0-9a-f]{20}")
 DAY = 24 * 60 * 60
 TOLD = ("method", "model", "models", "student", "generator", "kind", "client", "data")
 """Inputs of phases that tell a reader what an artifact is."""
+Kind = Literal["artifact", "damaged", "leftover", "run"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,8 @@ class Holding:
     """One entry of a phase's folder."""
 
     path: Path
-    kind: Literal["artifact", "damaged", "leftover"]
-    """Leftovers are work folders, half written artifacts and locks."""
+    kind: Kind
+    """Leftovers are work folders, half written artifacts, locks, and memories of runs whose folders are gone."""
     bytes: int
     made: float
     """Seconds since 1970."""
@@ -57,21 +60,68 @@ def holdings(root: Path) -> list[Holding]:
     if not root.is_dir():
         raise OneshotError(f"store={root}: there is no such folder; name another one with --store DIR")
     try:
-        found = [_holding(path) for path in root.glob("*/*") if KEY.fullmatch(path.name.partition(".")[0])]
+        found = [_holding(path) for path in _entries(root) if KEY.fullmatch(path.name.partition(".")[0])]
     except OSError as error:
         raise OneshotError(f"store={root}: cannot be read ({reason(error)})") from error
-    return sorted(found, key=lambda one: (one.phase, one.made, one.path.name))
+    return sorted(filter(None, found), key=lambda one: (one.phase, one.made, one.path.name))
 
 
-def _holding(path: Path) -> Holding:
-    stat = path.lstat()
-    size = sum(file.lstat().st_size for file in (path, *path.rglob("*")) if not file.is_dir())
-    if path.suffix:
-        return Holding(path, "damaged" if path.suffix == DAMAGED else "leftover", size, stat.st_mtime, path.suffix[1:])
+def _entries(root: Path) -> Iterator[Path]:
+    for phase in root.iterdir():
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # gone, or no folder of the store's
+            yield from phase.iterdir()
+
+
+def _holding(path: Path) -> Holding | None:
+    """None where it has gone since it was listed: runs write to the store meanwhile."""
     try:
-        return Holding(path, "artifact", size, stat.st_mtime, described(read_manifest(path)["inputs"]))
+        kind, what = _kind_of(path)
+        return Holding(path, kind, _size_of(path), path.lstat().st_mtime, what)
+    except FileNotFoundError:
+        return None
+
+
+def _size_of(path: Path) -> int:
+    """Of a file, or of all files in a folder; those that vanish meanwhile have none."""
+    inside = [Path(place, name) for place, _, names in os.walk(path) for name in names]
+    total = 0
+    for file in inside if path.is_dir() else [path]:
+        with suppress(FileNotFoundError):
+            total += file.lstat().st_size
+    return total
+
+
+def _kind_of(path: Path) -> tuple[Kind, str]:
+    """Of an entry, and what it is."""
+    if path.parent.name == RUNS:
+        return _kind_of_memory(path)
+    if path.suffix:
+        return "damaged" if path.suffix == DAMAGED else "leftover", path.suffix[1:]
+    try:
+        return "artifact", described(read_manifest(path)["inputs"])
     except (DamagedError, FileNotFoundError, NotADirectoryError) as damage:
-        return Holding(path, "damaged", size, stat.st_mtime, reason(damage))
+        path.lstat()  # what has gone is not damaged
+        return "damaged", reason(damage)
+
+
+def _kind_of_memory(file: Path) -> tuple[Kind, str]:
+    """The kind of what remembers a run, and the run's folder."""
+    try:
+        folder = remembered_run(file)
+    except ValueError as damage:
+        return "damaged", reason(damage)
+    return ("leftover", f"{folder} is gone") if _is_gone(folder) else ("run", str(folder))
+
+
+def _is_gone(folder: Path) -> bool:
+    """Not where it only cannot be looked at, as another user's in a shared store."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def described(inputs: Mapping[str, Any]) -> str:
@@ -91,8 +141,10 @@ def _name(value: Any) -> str:
 def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: bool) -> Iterator[Holding]:
     """Remove leftovers that nobody holds and damaged artifacts, and yield each.
 
+    That runs are done is forgotten where `runs` is named as the phase, never by age alone.
+
     Args:
-        phase: only this one's, and then its whole artifacts too.
+        phase: only this one's, and then its whole artifacts, or its memories of runs, too.
         older_than: days; whole artifacts that were made longer ago go too, and nothing younger does.
         dry_run: only tell.
 
@@ -102,7 +154,7 @@ def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: b
     found = holdings(root)
     if phase is not None and phase not in (phases := sorted({one.phase for one in found})):
         raise OneshotError(f"--phase {phase}: store={root} holds nothing of it; choose from {', '.join(phases)}")
-    chosen = [one for one in found if phase in (None, one.phase)]
+    chosen = [one for one in found if phase == one.phase or (phase is None and one.kind != "run")]
     old = [one for one in chosen if older_than is None or one.days(time.time()) > older_than]
     whole = phase is not None or older_than is not None
     for _, group in groupby(sorted(old, key=lambda one: one.path), key=lambda one: (one.phase, one.key)):
@@ -115,7 +167,7 @@ def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[
     with _unheld(found[0].path.with_suffix(LOCK)) as free:
         for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)) if free else ():
             if not dry_run:
-                with writing(f"store={one.path.parents[1]}"):
+                with writing(f"store={one.path.parents[1]}"), suppress(FileNotFoundError):  # who made it removes it too
                     remove(one.path)
             yield one
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oneshot_fl.devices import lease_device
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
-from oneshot_fl.reporting.finished import Finished, adopt, finished, record_of
+from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, record_of
 from oneshot_fl.reporting.record import Trace, traced
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def job(
         from oneshot_fl.pipeline import run
 
         summary = run(replace(experiment, record=record), folder)
+        trace.record |= hashes_of(folder)
     if place:
         place.remember(folder)
     return summary
@@ -55,12 +56,17 @@ def remembered(config: Mapping[str, Any] | None) -> Finished | None:
     """Where a run would be remembered; None where it cannot be, or where the door has to say what is wrong with it."""
     try:
         return finished(config) if config is not None else None
-    except (OneshotError, KeyError, TypeError, AttributeError):
+    except (OneshotError, OSError, KeyError, TypeError, AttributeError):
         return None
 
 
 def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is."""
+    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is.
+
+    Raises:
+        OneshotError: it cannot be written.
+        OSError, ValueError: the run was moved or damaged meanwhile.
+    """
     if done.resolve() == folder.resolve():
         return adopt(done, folder)
     with traced(folder, record_of(done, known)):
@@ -73,7 +79,7 @@ def _own(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lease(config: Mapping[str, Any] | None, trace: Trace) -> None:
-    """One device for this process, before torch is loaded."""
+    """One device for this process, before CUDA starts."""
     trainer = (config or {}).get("trainer")
     if not isinstance(trainer, Mapping):
         return

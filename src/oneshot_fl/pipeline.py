@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import MODEL, SUMMARY
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.proxy import Proxy
@@ -43,7 +43,6 @@ from oneshot_fl.reporting.cost import ledger_of_run
 from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
-from oneshot_fl.reporting.server_file import NAME
 from oneshot_fl.reporting.summary import class_counts, final_metrics, summarise, write_results
 from oneshot_fl.session import session
 from oneshot_fl.tracking.loggers import RunLog
@@ -90,7 +89,7 @@ def _log(log: RunLog, summary: dict[str, Any], last: RunResult, figures: dict[st
     """What loggers are told at the end."""
     log.log(final_metrics(summary), len(summary["rounds"]))
     log.figures(figures)
-    log.outcome(outcome(summary, last, [folder / NAME, folder / SUMMARY]))
+    log.outcome(outcome(summary, last, [folder / MODEL, folder / SUMMARY]))
 
 
 def draw(folder: Path, result: RunResult, progress: Progress, *, also: str) -> dict[str, Path]:

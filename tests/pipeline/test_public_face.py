@@ -87,3 +87,14 @@ def test_a_run_is_done_and_its_numbers_are_the_same_where_a_tracking_server_fail
     assert json.loads((tmp_path / "server" / "run.json").read_text())["status"] == "done"
     assert server.summary["server"] == alone.summary["server"]
     assert (tmp_path / "server" / "metrics.csv").read_text().count("\n") > 1
+
+
+def test_a_job_whose_model_was_damaged_since_is_run_again(tmp_path):
+    overrides = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}")
+    for folder in ("first", "again"):
+        oneshot_fl.run(*overrides, folder=tmp_path / folder)
+    model = tmp_path / "again" / "server.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-4])
+    oneshot_fl.run(*overrides, folder=tmp_path / "third")
+    assert (tmp_path / "third" / "server.safetensors").read_bytes() == whole

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,11 +133,34 @@ def test_nothing_is_leased_where_there_is_nothing_to_choose(
     assert not (tmp_path / "locks").exists()
 
 
-def test_nothing_is_leased_once_torch_has_looked(no_lease, monkeypatch, tmp_path):
+@pytest.fixture
+def driver(monkeypatch):
+    """A function from what CUDA's driver answers to that driver, beside a torch that is loaded."""
+
+    def answering(code):
+        monkeypatch.setitem(sys.modules, "torch", object())
+        found = SimpleNamespace(cuDeviceGetCount=lambda _: code)
+        monkeypatch.setattr("ctypes.CDLL", {"libcuda.so.1": found}.__getitem__)
+
+    return answering
+
+
+def test_nothing_is_leased_once_torch_has_looked(no_lease, driver, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv(devices.VISIBLE, "0,1")
-    monkeypatch.setitem(sys.modules, "torch", object())
+    driver(0)
     assert lease_device("auto", 1, waiting=pytest.fail, folder=tmp_path / "locks") == "cuda:0,1"
     assert not (tmp_path / "locks").exists()
+    assert capsys.readouterr().err.startswith("oneshot_fl: CUDA has started in this process before: GPU 0 is used")
+
+
+def test_a_job_after_one_on_the_cpu_leases_its_device_though_torch_is_loaded(no_lease, driver, monkeypatch, tmp_path):
+    monkeypatch.setenv(devices.VISIBLE, "0,1")
+    assert lease_device("cpu", 1, waiting=pytest.fail, folder=tmp_path) == "cpu"
+    driver(3)  # not initialized
+    other = free_device(("0",), 1, tmp_path)
+    assert lease_device("gpu", 1, waiting=pytest.fail, folder=tmp_path) == "cuda:1"
+    assert os.environ[devices.VISIBLE] == "1"
+    other.release()
 
 
 def test_jobs_of_slurm_do_not_take_each_others_devices_for_their_own(monkeypatch):

@@ -1,14 +1,20 @@
 import os
+import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 from filelock import FileLock
 
 from oneshot_fl.artifacts import Artifact
+from oneshot_fl.disk import remove
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.inventory import Holding, described, holdings, size, sweep
+from oneshot_fl.inventory import KEY, Holding, described, holdings, size, sweep
 from oneshot_fl.locks import LEASED, lock_of
+from oneshot_fl.runs import remember_run
 from oneshot_fl.store import Store
 
 
@@ -87,6 +93,81 @@ def test_whole_artifacts_go_by_age_and_phase(tmp_path, keys, chosen, gone):
     assert {one.key for one in holdings(tmp_path) if one.kind == "artifact"} == {
         key for number, key in enumerate(keys) if number not in gone
     }
+
+
+def test_what_is_remembered_of_runs_goes_only_by_name_or_with_their_folders(tmp_path, keys):
+    run = tmp_path / "the run"
+    run.mkdir()
+    done, gone, damaged = (tmp_path / "runs" / f"{key}.cpu.32-true.json" for key in keys)
+    remember_run(done, run)
+    remember_run(gone, tmp_path / "elsewhere")
+    damaged.write_text("[]")
+    for file in (done, gone, damaged):
+        os.utime(file, (0, 0))
+    found = {one.path: (one.kind, one.what) for one in holdings(tmp_path) if one.phase == "runs"}
+    assert found == {
+        done: ("run", str(run)),
+        gone: ("leftover", f"{tmp_path / 'elsewhere'} is gone"),
+        damaged: ("damaged", f"{damaged.name} names no folder"),
+    }
+    assert _swept(tmp_path) == {gone.name, damaged.name}
+    assert _swept(tmp_path, older_than=2) == {keys[0]}
+    assert done.exists()
+    assert _swept(tmp_path, phase="runs") == {done.name}
+
+
+def test_what_vanishes_while_it_is_listed_is_gone(tmp_path, keys, monkeypatch):
+    work = tmp_path / "clients" / f"{keys[1]}.work"
+    work.mkdir()
+
+    class Vanishing:
+        def fullmatch(self, text):
+            for path in (work, tmp_path / "clients" / keys[1]):
+                shutil.rmtree(path, ignore_errors=True)
+            return KEY.fullmatch(text)
+
+    monkeypatch.setattr("oneshot_fl.inventory.KEY", Vanishing())
+    found = [one for one in holdings(tmp_path) if one.path.suffix != ".lock"]
+    assert {one.path.name: one.kind for one in found} == {keys[0]: "artifact", keys[2]: "artifact"}
+
+
+@pytest.mark.parametrize("look", [holdings, partial(_swept, dry_run=True)])
+def test_a_store_is_looked_at_while_runs_write_to_it(tmp_path, look):
+    store, over = Store(tmp_path, note=lambda _: None), threading.Event()
+
+    def make(work):
+        for number in range(20):
+            (work / f"{number}.pt").touch()
+        return Artifact({}, {})
+
+    def write():
+        while not over.is_set():
+            made = store.get_or_make("clients", {"a": 0}, make)
+            shutil.rmtree(tmp_path / "clients" / made.key, ignore_errors=True)
+
+    (tmp_path / "clients").mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        deadline = time.monotonic() + 1
+        try:
+            while time.monotonic() < deadline:
+                look(tmp_path)
+        finally:
+            over.set()
+        writing.result()
+
+
+def test_what_its_maker_removes_at_the_same_time_is_removed(tmp_path, keys, monkeypatch):
+    work = tmp_path / "clients" / f"{keys[1]}.work"
+    work.mkdir()
+
+    def removed_by_both(path):
+        remove(path)
+        path.lstat()
+
+    monkeypatch.setattr("oneshot_fl.inventory.remove", removed_by_both)
+    assert _swept(tmp_path) == {work.name}
+    assert not work.exists()
 
 
 def test_mistakes_are_named(tmp_path, keys):

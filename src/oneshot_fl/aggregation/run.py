@@ -17,7 +17,7 @@ from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
 from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
@@ -32,7 +32,7 @@ from oneshot_fl.pipeline import assess, serve
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.server_file import NAME, write_server
+from oneshot_fl.reporting.server_file import write_server
 from oneshot_fl.session import session
 from oneshot_fl.tracking.progress import terminal
 
@@ -96,7 +96,7 @@ def aggregate(
         accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
         seconds = time.perf_counter() - begun
         summary = _written(out, federation, plan, served, accuracies, [*notes, *late], seconds, console)
-        context.log.outcome(outcome(summary, served, [out / NAME, out / SUMMARY]))
+        context.log.outcome(outcome(summary, served, [out / MODEL, out / SUMMARY]))
     return summary
 
 
@@ -104,7 +104,7 @@ def _check_apart(uploads: Path, out: Path) -> None:
     """The next call would take a `server.safetensors` among the uploads for a client's."""
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(uploads)):
         raise OneshotError(
-            f"--out {out}: is {uploads} itself or lies in it, where the next call would take {NAME} for an upload; "
+            f"--out {out}: is {uploads} itself or lies in it, where the next call would take {MODEL} for an upload; "
             "choose a folder outside of it"
         )
 
@@ -169,7 +169,7 @@ def _written(
         temperature=served.temperature,
         tones=federation.tones,
     )
-    write_atomically(out / "config.yaml", yaml.safe_dump(dict(plan.config), sort_keys=False))
+    write_atomically(out / CONFIG, yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))
     write_atomically(out / "report.html", as_html(report))
     write_atomically(out / SUMMARY, json.dumps(summary, indent=1))

@@ -15,6 +15,8 @@ TRACE = "run.json"
 """The file in a run's folder that holds its record and how it stands."""
 SUMMARY = "summary.json"
 """The file there, and beside an aggregated model, that holds what was found."""
+CONFIG, MODEL = "config.yaml", "server.safetensors"
+"""Beside it: every value, resolved, and the server's model."""
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),

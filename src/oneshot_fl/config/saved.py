@@ -19,7 +19,7 @@ from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
 from oneshot_fl.config.rules import check_table
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
@@ -27,8 +27,6 @@ from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ClassNames, ModelDescription
 from oneshot_fl.values import Channels, Count, Deviations, Means, Side
 
-CONFIG, NAME = "config.yaml", "server.safetensors"
-"""Beside the summary, what the folder of a run holds."""
 IMAGES: dict[str, Any] = {
     "channels": Channels,
     "size": Side,
@@ -50,7 +48,7 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
         OneshotError: the folder holds no finished run, its files do not fit each other, or its architecture is not
             allowed.
     """
-    source = folder / NAME
+    source = folder / MODEL
     try:
         told = json.loads((folder / SUMMARY).read_text())["data_spec"]
         images = {name: told[name] for name in IMAGES}
@@ -59,7 +57,7 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
     except (OSError, ValueError, KeyError, TypeError, RecursionError, YAMLError, SafetensorError) as error:
         raise OneshotError(
             f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its {SUMMARY}, "
-            f"{CONFIG} and {NAME}"
+            f"{CONFIG} and {MODEL}"
         ) from error
     spec = _spec(images, f"{folder / SUMMARY}: data_spec")
     description = ModelDescription("classifier", _nodes(cfg, folder / CONFIG), spec, tuple(images["class_names"]))

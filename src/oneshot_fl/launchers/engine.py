@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, share_the_cores, stoppable
 
 STREAMS = (1, 2)
@@ -66,6 +67,17 @@ class Engine(Protocol):
 
     def stop(self) -> None:
         """Ask running jobs to end, and wait a moment for it; jobs in a queue stay there."""
+
+
+def check_number(key: str, value: object, of: str, *, or_null: bool = False) -> None:
+    """Refuse what is no number of what a key counts.
+
+    Raises:
+        OneshotError: it is no whole number of at least 1, nor null where that is allowed.
+    """
+    if (value is None and or_null) or (type(value) is int and value > 0):
+        return
+    raise OneshotError(f"{key}={value}: must be a number of {of}, at least 1{', or null' if or_null else ''}")
 
 
 def work(task: Task, log: str) -> Outcome:

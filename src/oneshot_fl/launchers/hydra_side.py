@@ -18,7 +18,7 @@ from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import remembered, take_over
-from oneshot_fl.launchers.engine import Engine, Outcome, Task
+from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
@@ -48,7 +48,7 @@ def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
     """The engine of a launcher's configuration.
 
     Raises:
-        OneshotError: there is none of that name, it lacks its library, or it does not take these options.
+        OneshotError: there is none of that name, it lacks its library, or it does not take these options or numbers.
     """
     if name not in ENGINES:
         raise OneshotError(f"hydra.launcher.engine={name}: there is no such engine; choose from {', '.join(ENGINES)}")
@@ -60,6 +60,8 @@ def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
             f"hydra/launcher={name}: needs a library that is not there ({error}); pip install 'oneshot-fl[{extra}]'"
         ) from error
     given = options if name == "local" else {**options, "jobs_per_gpu": jobs_per_gpu}
+    if name != "local" and jobs_per_gpu != 0:
+        check_number("trainer.jobs_per_gpu", jobs_per_gpu, "jobs")
     try:
         made: Engine = engine(**given)
     except TypeError as error:
@@ -147,14 +149,17 @@ class Launch:
 
 
 def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outcome | None:
-    """What a finished run gave, taken over into a job's folder; None where there is none."""
+    """What a finished run gave, taken over into a job's folder; None where there is none or that fails."""
     own = without_hydra(config)
     place = remembered(resolved(own))
     done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
     if done is None:
         return None
     known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
-    summary = take_over(done, known, folder)
+    try:
+        summary = take_over(done, known, folder)
+    except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
+        return None
     try:
         return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
     except OneshotError as error:  # fails as the job itself did, and alone

@@ -12,7 +12,7 @@ import ray
 
 from oneshot_fl.devices import ASSIGNED
 from oneshot_fl.errors import OneshotError, one_line
-from oneshot_fl.launchers.engine import Outcome, Pending, Task, work
+from oneshot_fl.launchers.engine import Outcome, Pending, Task, check_number, work
 from oneshot_fl.reporting.finished import LOG
 
 
@@ -35,7 +35,7 @@ class Rays:
         at_once: jobs that Ray is given at once; None: as many as the cluster had room for at the beginning.
 
     Raises:
-        OneshotError: there is no such cluster, or it has no room for one job.
+        OneshotError: a number is none, there is no such cluster, or it has no room for one job.
     """
 
     name = "ray"
@@ -50,6 +50,9 @@ class Rays:
         here: int | None = None,
         at_once: int | None = None,
     ) -> None:
+        check_number("hydra.launcher.cpus", cpus, "cores")
+        check_number("hydra.launcher.here", here, "cores", or_null=True)
+        check_number("hydra.launcher.at_once", at_once, "jobs", or_null=True)
         self.elsewhere = address is not None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
         try:

@@ -14,7 +14,7 @@ from submitit.helpers import Checkpointable, DelayedSubmission
 
 from oneshot_fl.devices import VISIBLE, visible_devices
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.launchers.engine import Outcome, Task, work_or_exit
+from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
@@ -45,7 +45,7 @@ class Slurm:
         parameters: sbatch's, by submitit's names: `partition`, `time`, `cpus_per_task`, `gpus_per_node`, ...
 
     Raises:
-        OneshotError: there is no Slurm, or it does not know a parameter.
+        OneshotError: a number is none, there is no Slurm, or it does not know a parameter.
     """
 
     name = "slurm"
@@ -55,6 +55,8 @@ class Slurm:
     def __init__(self, *, jobs_per_gpu: int, folder: str, array: int = 1000, **parameters: Any) -> None:
         if jobs_per_gpu > 1:
             raise OneshotError(f"trainer.jobs_per_gpu={jobs_per_gpu}: Slurm gives a job whole devices; use 1")
+        check_number("hydra.launcher.array", array, "jobs")
+        check_number("hydra.launcher.array_parallelism", parameters.get("array_parallelism"), "jobs", or_null=True)
         self.at_once = array
         try:
             self.executor = self._executor(Path(folder))
@@ -103,6 +105,8 @@ class SlurmHere(Slurm):
     pause = 0.2
 
     def __init__(self, *, jobs_per_gpu: int, folder: str, at_once: int = 2, timeout_min: int = 60) -> None:
+        check_number("hydra.launcher.at_once", at_once, "jobs")
+        check_number("hydra.launcher.timeout_min", timeout_min, "minutes")
         super().__init__(jobs_per_gpu=1, folder=folder, array=at_once, timeout_min=timeout_min)
 
     def stop(self) -> None:

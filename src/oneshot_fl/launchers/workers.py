@@ -17,8 +17,7 @@ from joblib import cpu_count
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
 from oneshot_fl.devices import visible_devices
-from oneshot_fl.errors import OneshotError
-from oneshot_fl.launchers.engine import Outcome, Task, work
+from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
 from oneshot_fl.reporting.finished import LOG
 
 PATIENCE = 20.0
@@ -42,8 +41,7 @@ class Workers:
     pause = 0.1
 
     def __init__(self, *, jobs_per_gpu: int = 1, at_once: int | None = None) -> None:
-        if at_once is not None and (type(at_once) is not int or at_once < 1):
-            raise OneshotError(f"hydra.launcher.at_once={at_once}: must be a number of jobs, or null")
+        check_number("hydra.launcher.at_once", at_once, "jobs", or_null=True)
         self.at_once = at_once or len(visible_devices()) * jobs_per_gpu or cpu_count()
         self._environment = threads_each(self.at_once)
         self._pools = [self._pool() for _ in range(self.at_once)]
@@ -68,10 +66,17 @@ class Workers:
             pool.shutdown(wait=False, kill_workers=True)
 
     def _submit(self, task: Task, place: int) -> "Future[Outcome]":
-        self._pids[place] = self._pools[place].submit(os.getpid)
-        future = self._pools[place].submit(work, task, LOG)
+        try:
+            future = self._give(task, place)
+        except BrokenProcessPool:  # its process died since its last job
+            self._pools[place] = self._pool()
+            future = self._give(task, place)
         future.add_done_callback(partial(self._left, place))
         return future
+
+    def _give(self, task: Task, place: int) -> "Future[Outcome]":
+        self._pids[place] = self._pools[place].submit(os.getpid)
+        return self._pools[place].submit(work, task, LOG)
 
     def _left(self, place: int, future: "Future[Outcome]") -> None:
         """A job has ended, or its process has: then the place gets a new one."""

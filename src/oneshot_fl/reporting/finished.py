@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.named import code_of, named
-from oneshot_fl.config.record import SUMMARY, TRACE, without
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
-from oneshot_fl.disk import write_atomically
+from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
 from oneshot_fl.reporting.figure_files import remove_figures
+from oneshot_fl.runs import RUNS, remember_run, remembered_run
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -32,6 +33,12 @@ ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_pe
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
+OF_ONE_RUN = ("wandb",)
+"""Folders that belong to the run that made them; so do hidden ones, as Hydra's."""
+NEEDED = (CONFIG, MODEL)
+"""Files without which, beside its summary, a finished run is none."""
+HASHES = "sha256"
+"""Where a trace tells their hashes; that of an earlier version's run does not."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Finished:
 
     @property
     def _file(self) -> Path:
-        return self.store / "runs" / f"{self.key}.{self.arithmetic}.json"
+        return self.store / RUNS / f"{self.key}.{self.arithmetic}.json"
 
     @property
     def told(self) -> dict[str, str]:
@@ -61,14 +68,13 @@ class Finished:
 
         What lies in the job's own folder comes first: nothing that was computed elsewhere is written over it.
         """
-        files = sorted((self.store / "runs").glob(f"{self.key}.*.json"))
+        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json"))
         places = (own, *(folder for file in files for folder in _named(file)))
         return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
     def remember(self, folder: Path) -> None:
         """The run in `folder` is done."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._file, json.dumps({"folder": str(folder.absolute())}))
+        remember_run(self._file, folder)
 
 
 def finished(config: Mapping[str, Any]) -> Finished | None:
@@ -93,6 +99,11 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
 
 
+def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
+    """What the trace of a run that has just ended says of its files, so that it is known when one is damaged."""
+    return {HASHES: {name: sha256_of(folder / name) for name in NEEDED if (folder / name).is_file()}}
+
+
 def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """What a finished run says of itself, for another one that is the same but for what is `known` of it."""
     record = json.loads((done / TRACE).read_text())
@@ -100,33 +111,57 @@ def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:
-    """Copy what a finished run left into another run's folder, but for its trace; the summary."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Copy what a finished run left into another run's folder, but for its trace; the summary.
+
+    Raises:
+        OneshotError: it cannot be copied.
+    """
+    make_folder(folder)
     if done.resolve() != folder.resolve():
-        remove_figures(folder)
-        for path in done.iterdir():
-            if path.is_file() and path.name not in (TRACE, LOG):
-                shutil.copyfile(path, folder / path.name)
+        with writing(str(folder)):
+            remove_figures(folder)
+            for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
+                target = folder / path.relative_to(done)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
     return json.loads((folder / SUMMARY).read_text())
+
+
+def _left_by(run: Path) -> Iterator[Path]:
+    """Every file of a run's folder that another run of its key would leave too; no other run that lies in it."""
+    for path in run.iterdir():
+        if path.is_file() and path.name not in (TRACE, LOG):
+            yield path
+        elif path.is_dir() and not (path.is_symlink() or path.name.startswith(".") or path.name in OF_ONE_RUN):
+            below = list(path.rglob("*"))
+            if not any(each.name == TRACE for each in below):
+                yield from (each for each in below if each.is_file())
 
 
 def _named(file: Path) -> list[Path]:
     """The folder that a file names; none where it was never written or is damaged."""
     try:
-        return [Path(json.loads(file.read_text())["folder"])]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [remembered_run(file)]
+    except (OSError, ValueError):
         return []
 
 
 def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
     """Whether a finished run of which this is told lies in a folder; what is moved or damaged is run."""
+    wanted = {"status": "done", **told}
     try:
         trace = json.loads((folder / TRACE).read_text())
         json.loads((folder / SUMMARY).read_text())
+        as_told = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
+        return as_told and _is_whole(folder, trace)
     except (OSError, ValueError):
         return False
-    wanted = {"status": "done", **told}
-    return isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
+
+
+def _is_whole(folder: Path, trace: Mapping[str, Any]) -> bool:
+    """Whether the files that a run is nothing without are there and, where their hashes are told, as it left them."""
+    hashes = hashes_of(folder)[HASHES]
+    return len(hashes) == len(NEEDED) and trace.get(HASHES, hashes) == hashes
 
 
 def _target(node: Any) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.disk import write_atomically
+from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.process import Interrupted, interruption
 
 ERROR = "error.txt"
@@ -39,7 +39,7 @@ class Trace:
 
     def write(self, status: str, **more: Any) -> None:
         """The record and how the run stands: running, done, failed, interrupted."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         told = {**self.record, **self.where, "status": status, **more}
         write_atomically(self.folder / TRACE, json.dumps(told, indent=1))
 

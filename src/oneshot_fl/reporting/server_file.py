@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torch import nn
 
+from oneshot_fl.config.record import MODEL
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.models.described import ModelDescription
@@ -11,9 +12,6 @@ from oneshot_fl.models.model_file import write_model
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.versions import versions
-
-NAME = "server.safetensors"
-"""Of the file in a run's folder."""
 
 
 def write_server(
@@ -49,4 +47,4 @@ def write_server(
         temperature=temperature,
         tones=tones,
     )
-    write_model(folder / NAME, model.state_dict(), description)
+    write_model(folder / MODEL, model.state_dict(), description)

@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import CONFIG, SUMMARY
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
@@ -221,7 +221,7 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
         OneshotError: something cannot be written.
     """
     remove_figures(folder)
-    write_atomically(folder / "config.yaml", yaml.safe_dump(dict(experiment.config), sort_keys=False))
+    write_atomically(folder / CONFIG, yaml.safe_dump(dict(experiment.config), sort_keys=False))
     write_server(
         folder,
         result.server.model,

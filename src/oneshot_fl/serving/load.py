@@ -7,12 +7,12 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from oneshot_fl.config.described import load as built
+from oneshot_fl.config.record import MODEL
 from oneshot_fl.config.saved import saved_model
 from oneshot_fl.config.tried import require_runs
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
-from oneshot_fl.reporting.server_file import NAME
 from oneshot_fl.serving.model import ServedModel
 
 
@@ -29,7 +29,7 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
         OneshotError: there is no such model, its file is damaged, it is no classifier, it does not answer as its file
             says, or its architecture is not allowed.
     """
-    path = place / NAME if place.is_dir() else place
+    path = place / MODEL if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
         return _served(*saved_model(place, allowed=allowed), path)
     file = read_model(path, follow_links=True)

@@ -49,6 +49,12 @@ def test_what_is_no_engine_is_one_line(name, options, line):
         engine_of(name, options, 1)
 
 
+@pytest.mark.parametrize("jobs", [-1, "abc"])
+def test_a_wrong_number_of_jobs_of_a_gpu_is_one_line(jobs):
+    with pytest.raises(OneshotError, match=rf"trainer\.jobs_per_gpu={jobs}: must be a number of jobs, at least 1$"):
+        engine_of("joblib", {}, jobs)
+
+
 def test_an_engine_without_its_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(ENGINES, "ray", ("oneshot_fl.launchers.not_there", "Rays", "ray"))
     with pytest.raises(OneshotError, match=r"hydra/launcher=ray: .*pip install 'oneshot-fl\[ray\]'"):
@@ -80,17 +86,32 @@ def test_a_result_goes_through_an_engine_and_back():
     assert as_return([], as_outcome(returned)).return_value == 0.75
 
 
-def test_a_trial_that_was_done_before_without_a_value_fails_alone(tmp_path, monkeypatch):
-    (tmp_path / "summary.json").write_text(json.dumps({"validation": None, "clients": [{"accuracy": 0.8}]}))
-    (tmp_path / "run.json").write_text("{}")
-    place = SimpleNamespace(find=lambda: tmp_path)
+@pytest.fixture
+def trial(tmp_path, monkeypatch):
+    """The configuration of a search's job that was done before, in a folder of its own."""
+    done = tmp_path / "done"
+    done.mkdir()
+    (done / "summary.json").write_text(json.dumps({"validation": None, "clients": [{"accuracy": 0.8}]}))
+    (done / "run.json").write_text("{}")
+    place = SimpleNamespace(find=lambda: done)
     monkeypatch.setattr(hydra_side, "remembered", lambda _: place)
     words = ["hydra.sweeper._target_=a.Search", "hydra.sweep.dir=x", "hydra.job.num=0"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        config = compose("config", words, return_hydra_config=True)
-    outcome = hydra_side._done_before(config, tmp_path, any_machine=False)
+        return compose("config", words, return_hydra_config=True)
+
+
+def test_a_trial_that_was_done_before_without_a_value_fails_alone(trial, tmp_path):
+    outcome = hydra_side._done_before(trial, tmp_path / "done", any_machine=False)
     assert (outcome.status, outcome.mistake) == ("failed", True)
     assert outcome.error.startswith("distill.held_out: ")
+
+
+def test_a_job_that_cannot_be_taken_over_is_left_to_run_and_to_fail_alone(trial, tmp_path):
+    (tmp_path / "own" / "summary.json").mkdir(parents=True)
+    assert hydra_side._done_before(trial, tmp_path / "own", any_machine=False) is None
+    assert read_trace(tmp_path / "own")["status"] == "failed"
+    (tmp_path / "done" / "run.json").unlink()  # moved since it was found
+    assert hydra_side._done_before(trial, tmp_path / "other", any_machine=False) is None
 
 
 def _failed_of(folder, *words):

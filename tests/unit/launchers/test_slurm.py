@@ -65,6 +65,16 @@ def test_what_slurm_does_not_know_is_one_line(queue, tmp_path):
         Slurm(jobs_per_gpu=2, folder=str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("engine", "option"),
+    [(Slurm, "array"), (Slurm, "array_parallelism"), (SlurmHere, "at_once"), (SlurmHere, "timeout_min")],
+)
+@pytest.mark.parametrize("value", [0, -1, "abc", 1.5, True])
+def test_a_wrong_number_is_one_line(queue, tmp_path, engine, option, value):
+    with pytest.raises(OneshotError, match=rf"hydra\.launcher\.{option}={value}: must be a number of "):
+        engine(jobs_per_gpu=1, folder=str(tmp_path), **{option: value})
+
+
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OneshotError, match=r"hydra/launcher=slurm: .*srun"):

@@ -64,6 +64,27 @@ def test_a_process_that_dies_takes_no_other_job_with_it(by_value, tmp_path, monk
     assert (tmp_path / "1" / "job.log").read_text() == "this is job 1\nand its child 1\n" * 2
 
 
+def _pid() -> Outcome:
+    return Outcome("done", float(os.getpid()))
+
+
+def test_a_process_that_dies_between_two_jobs_costs_none(by_value, tmp_path):
+    engine, task = Workers(at_once=1), Task(0, (), tmp_path / "job", _pid, str(tmp_path))
+    pids = []
+    try:
+        for _ in range(2):
+            (future,) = engine.submit([task])
+            pids.append(int(future.result(timeout=60).value))
+            os.kill(pids[-1], 9)
+            deadline = time.monotonic() + 60
+            while not engine._pools[0]._flags.broken:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    finally:
+        engine.stop()
+    assert pids[0] != pids[1]
+
+
 @pytest.mark.parametrize(
     ("shown", "jobs_per_gpu", "at_once", "expected"),
     [("0,1,2,3,4,5,6,7", 1, None, 8), ("0,1", 3, None, 6), ("", 1, None, 5), ("0,1", 0, None, 5), ("0,1", 3, 4, 4)],

@@ -7,8 +7,9 @@ import pytest
 
 from oneshot_fl.code import _seen
 from oneshot_fl.config.compose import reading_also
-from oneshot_fl.job import take_over
-from oneshot_fl.reporting.finished import Finished, adopt, finished
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import remembered, take_over
+from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of
 
 
 @pytest.fixture
@@ -151,9 +152,15 @@ def test_files_of_a_root_in_the_users_home_count(root, monkeypatch):
     assert _key("~/data") != key
 
 
-def _finish(folder, key, status="done", arithmetic="cpu.32-true"):
+LEFT = ("summary.json", "config.yaml", "server.safetensors")
+
+
+def _finish(folder, key, status="done", arithmetic="cpu.32-true", hashed=True):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps({"key": key, "status": status, "arithmetic": arithmetic}))
+    for name in ("config.yaml", "server.safetensors"):
+        (folder / name).write_text("written whole")
+    trace = {"key": key, "status": status, "arithmetic": arithmetic, **(hashes_of(folder) if hashed else {})}
+    (folder / "run.json").write_text(json.dumps(trace))
     (folder / "summary.json").write_text(json.dumps({"method": "dense"}))
     (folder / "metrics.csv").write_text("metric,step,value\n")
 
@@ -168,7 +175,7 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert of_this_machine.find() is None  # it was computed otherwise
     assert of_this_machine.find_of_any_machine(tmp_path / "own") == done
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
-    assert {path.name for path in (tmp_path / "again").iterdir()} == {"summary.json", "metrics.csv"}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == {*LEFT, "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
 
 
@@ -215,4 +222,66 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
         (done / "run.json").unlink()
     elif damage == "pointer":
         (tmp_path / "store" / "runs" / "k.cpu.32-true.json").write_text("[]")
+    assert place.find() is None
+
+
+def test_folders_of_a_run_are_copied_but_not_what_is_another_runs(tmp_path):
+    done, inside = tmp_path / "done", tmp_path / "done" / "sweep" / "0"
+    _finish(done, "k")
+    for folder in ("tensorboard/deep", ".hydra", "wandb/run-1"):
+        (done / folder).mkdir(parents=True)
+        (done / folder / "file").write_text(folder)
+    _finish(inside, "other")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "image.png").touch()
+    (done / "data").symlink_to(tmp_path / "data")
+    for copy in (tmp_path / "copy", done / "copy"):
+        take_over(done, {}, copy)
+        files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+        assert files == {*LEFT, "metrics.csv", "run.json", "tensorboard/deep/file"}
+
+
+def test_a_copy_that_something_lies_in_the_way_of_is_one_line(tmp_path):
+    _finish(tmp_path / "done", "k")
+    (tmp_path / "copy" / "server.safetensors").mkdir(parents=True)
+    with pytest.raises(OneshotError, match=r"copy: cannot be written \(Is a directory\)"):
+        take_over(tmp_path / "done", {}, tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "run.json").read_text())["status"] == "failed"
+    (tmp_path / "file").touch()
+    with pytest.raises(OneshotError, match=r"file: cannot be written"):
+        take_over(tmp_path / "done", {}, tmp_path / "file")
+
+
+def test_data_that_cannot_be_looked_at_is_for_the_run_to_say(root, monkeypatch):
+    def fails(_):
+        raise PermissionError(13, "Permission denied")
+
+    assert remembered(_config(root)) is not None
+    monkeypatch.setattr("oneshot_fl.reporting.finished._stamp", fails)
+    assert remembered(_config(root)) is None
+
+
+@pytest.mark.parametrize("hashed", [True, False])  # earlier versions' traces have no hashes
+@pytest.mark.parametrize("name", LEFT)
+def test_a_run_without_one_of_its_files_is_not_found(tmp_path, name, hashed):
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
+    _finish(done, "k", hashed=hashed)
+    place.remember(done)
+    assert place.find() == done
+    (done / name).unlink()
+    assert place.find() is None
+    assert place.find_of_any_machine(done) is None
+    (done / name).mkdir()
+    assert place.find() is None
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "server.safetensors"])
+def test_a_run_whose_files_are_cut_off_is_not_found_nor_is_a_copy_of_it(tmp_path, name):
+    place, done, copy = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done", tmp_path / "copy"
+    _finish(done, "k")
+    place.remember(done)
+    take_over(place.find(), {}, copy)
+    place.remember(copy)
+    assert place.find() == copy
+    (copy / name).write_text("written who")
     assert place.find() is None
