@@ -24,6 +24,18 @@ def torch_generator(seed: int, *path: str | int) -> torch.Generator:
 @contextmanager
 def seeded(seed: int, *path: str | int) -> Iterator[None]:
     """Seed the global generators (weight initialisation, dropout) inside the block and restore them after it."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, *path))
+    with seeded_by(derive_seed(seed, *path)):
         yield
+
+
+@contextmanager
+def seeded_by(number: int) -> Iterator[None]:
+    """The same with a number that was drawn already."""
+    with torch.random.fork_rng(devices=started_devices()):
+        torch.manual_seed(number)
+        yield
+
+
+def started_devices() -> list[int]:
+    """GPUs that have generators; to ask another for its own would start CUDA, on all of them and in jobs of a CPU."""
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []

@@ -1,5 +1,7 @@
+import pytest
 import torch
 
+from oneshot_fl.phases.checkpoint import _global_rng
 from oneshot_fl.seeds import derive_seed, seeded, torch_generator
 
 
@@ -25,3 +27,30 @@ def test_seeded_restores_the_global_state():
     assert torch.equal(torch.rand(2), expected)
     with seeded(3, "inner"):
         assert torch.equal(torch.rand(2), inner)
+
+
+def _with_gpus(monkeypatch, *, started):
+    """Two GPUs of which a test may count how often their generators are asked."""
+    asked = []
+
+    def state(device):
+        asked.append(device)
+        return torch.zeros(1, dtype=torch.uint8)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", state)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state(0), state(1)])
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: None)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
+    return asked
+
+
+@pytest.mark.parametrize(("started", "expected"), [(False, []), (True, [0, 1, 0, 1])])
+def test_gpus_are_asked_for_their_generators_only_once_cuda_has_started(monkeypatch, started, expected):
+    asked = _with_gpus(monkeypatch, started=started)
+    with seeded(0, "block"):
+        states = _global_rng()
+    assert asked == expected
+    assert len(states) == 1 + len(expected) // 2

@@ -37,6 +37,7 @@ from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
 from oneshot_fl.parts.slots import Made, Minimise, Turn
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.seeds import seeded_by
 from oneshot_fl.values import Count, Positive
 
 
@@ -75,8 +76,7 @@ class OwnDecoderSource(DecoderSource):
 
     def begin(self, rng: torch.Generator) -> None:
         """The decoder's first weights."""
-        with torch.random.fork_rng():
-            torch.manual_seed(int(torch.randint(2**62, (1,), generator=rng)))
+        with seeded_by(int(torch.randint(2**62, (1,), generator=rng))):
             self.decoder.load_state_dict(self.build().decoder.state_dict())
 
     def make(self, turn: Turn) -> Made:

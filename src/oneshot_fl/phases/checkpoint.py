@@ -12,6 +12,7 @@ from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.phases.distill import HeldOut
+from oneshot_fl.seeds import started_devices
 
 
 class RoundCheckpoint(Callback):
@@ -110,7 +111,7 @@ class RoundCheckpoint(Callback):
 
 
 def _global_rng() -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, started_devices())]
 
 
 def _set_global_rng(states: list[torch.Tensor]) -> None:
