@@ -4,14 +4,16 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 INSTALL := $(RUN) -m uv pip install --quiet --python $(RUN)
-# One worker a core, one thread a worker: tiny tensors only wait for a second thread.
+# One worker a core and one more, because tests that start processes wait a quarter of the time; one thread a worker:
+# tiny tensors only wait for a second.
+WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 BASE ?= HEAD
 # Tests start many processes, which begin sooner where compiled modules are kept, and write small files by the ten
 # thousand, which need not reach a disk where 4 GB of memory are free for files.
 MEMORY := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 2>/dev/null && echo /dev/shm)
 IN_MEMORY := $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(IN_MEMORY) \
-	$(RUN) -m pytest --numprocesses auto --dist worksteal $(if $(MEMORY),-o tmp_path_retention_policy=failed)
+	$(RUN) -m pytest --numprocesses $(WORKERS) --dist worksteal $(if $(MEMORY),-o tmp_path_retention_policy=failed)
 
 ifneq ($(filter evidence gpu-evidence,$(MAKECMDGOALS)),)
 ifeq ($(strip $(DATA)),)
