@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
 from oneshot_fl.config.compose import architecture, plain, recipe, unresolved
+from oneshot_fl.config.images import sources_of
 from oneshot_fl.config.lent import asked, lent
 from oneshot_fl.config.record import record
 from oneshot_fl.errors import OneshotError
@@ -36,6 +37,8 @@ from oneshot_fl.recipe import Recipe
 
 PATHS = ("root", "cache")
 """Keys of a data set that name folders."""
+ALONE = "images"
+"""What a source is called that is the only one and has no name."""
 REFERENCE = re.compile(r"\$\{(\w[\w.]*)\}")
 """A value that is another key's."""
 KINDS: dict[KindName, Kind] = {"classifier": Classifier(), "cvae": Autoencoder()}
@@ -200,7 +203,7 @@ def _method(cfg: DictConfig) -> Method:
 
 def _sources(node: DictConfig) -> dict[str, Recipe[Any]]:
     """One source, or several by name, which fill one pool."""
-    return {"images": recipe(node)} if "_target_" in node else _named(node)
+    return {ALONE: recipe(node)} if "_target_" in node else _named(node)
 
 
 def _warm_up(node: DictConfig | None) -> WarmUpRecipe | None:
@@ -214,18 +217,19 @@ def _distillation(node: DictConfig) -> Distillation:
 
 def _rate_keys(method: DictConfig) -> dict[str, str]:
     """The keys of the server's learning rates, by what they train."""
-    node, keys = method.source, dict(RATE_KEYS)
+    keys = dict(RATE_KEYS)
     if method.get("student_optimizer") is not None:
         keys["student"] = "method.student_optimizer.lr"
-    if node is None:
-        return keys
-    alone = "_target_" in node
-    parts = {"images": node} if alone else {str(name): part for name, part in node.items()}
-    own = {name: "method.source" if alone else f"method.source.{name}" for name in parts if "optimizer" in parts[name]}
-    return keys | {of_source(name): _rate_key(key, parts[name]) for name, key in own.items()}
+    trained = {key: node for key, node in sources_of(method).items() if "optimizer" in node}
+    return keys | {of_source(_name_of(key)): _rate_key(key, node) for key, node in trained.items()}
 
 
-def _rate_key(key: str, source: DictConfig) -> str:
+def _name_of(key: str) -> str:
+    """What the source of a key is called, as in `_sources`."""
+    return key.removeprefix("method.source").removeprefix(".") or ALONE
+
+
+def _rate_key(key: str, source: Any) -> str:
     """That of a source's optimiser, which may be another key's (`${distill.generator_optimizer}`)."""
     other = REFERENCE.fullmatch(str(unresolved(source)["optimizer"]))
     return f"{other[1] if other else f'{key}.optimizer'}.lr"

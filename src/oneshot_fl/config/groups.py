@@ -170,7 +170,7 @@ def check_tables(settings: Mapping[str, Any]) -> None:
         OneshotError: naming the first key that is wrong.
     """
     for key, table in tables().items():
-        node = _inside(settings, key)
+        node = inside(settings, key)
         if key == "method" or (node is None and key in MAY_BE_NULL):
             continue
         check_table(key, node, table)
@@ -193,6 +193,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_call(f"logger.{name}", node, given={"save_dir"})
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
+        _check_row(f"evaluate.ensembles.{name}", node)
     _check_tested(settings["method"].get("ensemble"), settings["evaluate"]["ensembles"])
     check_call("recite.generator", settings["recite"]["generator"], given=INSIDE)
     _check_terms("recite.objective", settings["recite"]["objective"])
@@ -200,6 +201,17 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_group(step, settings.get(step))
         if settings[step]:
             check_call(step, settings[step], given=INSIDE)
+
+
+def _check_row(key: str, node: Mapping[str, Any]) -> None:
+    """Rows are asked about test images alone, of which nothing may be learnt."""
+    from oneshot_fl.parts.ensembles import Fixed  # torch: not before it is needed
+
+    if getattr(target_of(key, node), "refit", Fixed.refit) is not Fixed.refit:
+        raise OneshotError(
+            f"{key}: is fitted to the images that a method's own ensemble teaches on, and a row has none; choose it as "
+            f"the method's (method/ensemble={node.get('name')}), which is a row too, or leave it out (~{key})"
+        )
 
 
 def _check_tested(own: Mapping[str, Any] | None, rows: Mapping[str, Any]) -> None:
@@ -281,7 +293,8 @@ def _check_terms(key: str, terms: Any) -> None:
             raise OneshotError(f"{own}._target_={term['_target_']}: takes no weight, which every term of a loss has")
 
 
-def _inside(settings: Mapping[str, Any], key: str) -> Any:
+def inside(settings: Mapping[str, Any], key: str) -> Any:
+    """What a dotted key holds; None where there is no such key."""
     node: Any = settings
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None

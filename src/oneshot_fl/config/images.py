@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from oneshot_fl.config.groups import inside
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError
@@ -14,20 +15,17 @@ def check_images(settings: Mapping[str, Any]) -> None:
 
     Raises:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
-            the batch that they are; a source draws from images of others, and none makes any before it; or an
-            ensemble is to be a row that only images of its own would fit.
+            the batch that they are; or a source draws from images of others, and none makes any before it.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
     for key in ("method.objective", *(["method.student"] if sources else ()), "recite.objective"):
-        _check_weights(key, _inside(settings, key))
+        _check_weights(key, inside(settings, key))
     for key in ("method.objective", "recite.objective"):
-        _check_no_start(key, _inside(settings, key))
+        _check_no_start(key, inside(settings, key))
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
     _check_drawn_of_others(sources, channels=shape_of(settings["data"])[0])
-    for name, node in settings["evaluate"]["ensembles"].items():
-        _check_row(f"evaluate.ensembles.{name}", node)
 
 
 def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -73,23 +71,7 @@ def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels
         )
 
 
-def _check_row(key: str, node: Mapping[str, Any]) -> None:
-    """Rows are asked about test images alone, of which nothing may be learnt."""
-    from oneshot_fl.parts.ensembles import Fixed  # torch: not before it is needed
-
-    if getattr(target_of(key, node), "refit", Fixed.refit) is not Fixed.refit:
-        raise OneshotError(
-            f"{key}: is fitted to the images that a method's own ensemble teaches on, and a row has none; choose it as "
-            f"the method's (method/ensemble={node.get('name')}), which is a row too, or leave it out (~{key})"
-        )
-
-
 def _of_others() -> Collection[str]:
     from oneshot_fl.parts.procedural import OF_OTHERS  # torch: not before it is needed
 
     return OF_OTHERS
-
-
-def _inside(settings: Mapping[str, Any], key: str) -> Any:
-    group, name = key.split(".")
-    return settings[group].get(name)

@@ -118,8 +118,8 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     """
     make_folder(folder)
     if done.resolve() != folder.resolve():
+        remove_figures(folder)
         with writing(str(folder)):
-            remove_figures(folder)
             for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
                 target = folder / path.relative_to(done)
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -62,9 +62,6 @@ def told_of(about: About, mode: str | None = None) -> dict[str, Any]:
     """
     import wandb
 
-    def known() -> str:
-        return "online" if wandb.login(prompt=False, verify=False) else "offline"
-
     return {
         "id": about.id,
         "resume": "allow",
@@ -73,7 +70,9 @@ def told_of(about: About, mode: str | None = None) -> dict[str, Any]:
         "job_type": about.phases,
         "tags": [tag[:LONGEST_TAG] for tag in about.tags],
         "config": dict(about.config),
-        "mode": mode or os.environ.get("WANDB_MODE") or known(),
+        "mode": mode
+        or os.environ.get("WANDB_MODE")
+        or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
         "reinit": "finish_previous",
         "settings": wandb.Settings(silent=True, console="off"),
     }
