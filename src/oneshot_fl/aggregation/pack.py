@@ -31,9 +31,12 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         out: the file; what was there is replaced once the new one has been checked.
 
     Raises:
-        OneshotError: the file is no model, does not fit what is told of it, or `out` has another ending than uploads.
+        OneshotError: the file is no model, does not fit what is told of it, a decoder comes without label counts, or
+            `out` has another ending than uploads.
     """
     check_name(out)
+    if told.get("kind") == "decoder" and told.get("label_counts") is None:
+        raise OneshotError("--counts is missing: a decoder is asked for as many images as its client had of each class")
     state = state_of(model)
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description = _fitting(state, told, target, arguments, foreign)

@@ -116,6 +116,7 @@ def test_another_layer_that_differs_is_not_put_down_to_the_classes(tmp_path):
         ({"class_names": ["a", "b"], "label_counts": None}, "cnn2", "its tensors are not those of the file"),
         ({"class_names": ["a", "a", "b"]}, "cnn2", "class_names"),
         ({"label_counts": [1]}, "cnn2", "label_counts"),
+        ({"kind": "decoder", "label_counts": None}, "cvae", "--counts is missing"),
         ({"data": {**TOLD["data"], "mean": [float("nan")]}}, "cnn2", "a number that is not finite"),
         ({}, "lenet5", "its tensors are not those of the file"),
         ({}, "no_such", "no choice"),
