@@ -163,9 +163,9 @@ def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: b
 
 def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[Holding]:
     """What of one key goes, its locks at last; nothing where a process holds it."""
-    going = [one for one in found if whole or one.kind != "artifact" or _is_damaged(one.path)]
     with _unheld(found[0].path.with_suffix(LOCK)) as free:
-        for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)) if free else ():
+        going = [one for one in found if free and (whole or one.kind != "artifact" or _is_damaged(one.path))]
+        for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)):
             if not dry_run:
                 with writing(f"store={one.path.parents[1]}"), suppress(FileNotFoundError):  # who made it removes it too
                     remove(one.path)
