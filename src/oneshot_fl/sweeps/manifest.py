@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from oneshot_fl.disk import write_atomically
+from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import OneshotError
 
 MANIFEST = "sweep.json"
@@ -51,7 +51,7 @@ class Manifest:
         Raises:
             OneshotError: the folder cannot be written.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_atomically(folder / MANIFEST, json.dumps(asdict(self), indent=1))
 
 

@@ -102,3 +102,9 @@ def test_a_sweep_whose_folder_is_gone_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(OneshotError, match="it is gone"):
         go_to(Manifest(JOBS, cwd=str(tmp_path / "gone")))
     go_to(Manifest(JOBS, cwd=str(tmp_path)))
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "sweep").write_text("a plain file")
+    with pytest.raises(OneshotError, match="sweep: cannot be written"):
+        Manifest(JOBS).write(tmp_path / "sweep")
