@@ -15,7 +15,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
 
     Raises:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
-            the batch that they are; or a source draws from images of others, and none makes any before it.
+            the batch that they are; a generator is to begin as images that it cannot show; or a source draws from
+            images of others, and none makes any before it.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
@@ -25,7 +26,9 @@ def check_images(settings: Mapping[str, Any]) -> None:
         _check_no_start(key, inside(settings, key))
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
-    _check_drawn_of_others(sources, channels=shape_of(settings["data"])[0])
+    channels = shape_of(settings["data"])[0]
+    _check_start(recitation, channels=channels)
+    _check_drawn_of_others(sources, channels=channels)
 
 
 def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -60,6 +63,17 @@ def _check_pixels(key: str, node: Mapping[str, Any]) -> None:
             f"{key}.batch_size={size}: its generator holds the pixels of {count} images; set {key}.generator.count="
             f"{size} too"
         )
+
+
+def _check_start(recitation: Mapping[str, Any], *, channels: int) -> None:
+    """Only pixels can begin as given images."""
+    generator = target_of("recite.generator", recitation["generator"])
+    if recitation["start"] == "noise" or (recitation["colour_only"] and channels == 1) or hasattr(generator, "show"):
+        return
+    raise OneshotError(
+        f"recite.start={recitation['start']}: {generator.__name__} cannot begin as given images, as it has no method "
+        "show; set recite.start=noise"
+    )
 
 
 def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:

@@ -106,6 +106,10 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
+EDGE = 0.02
+"""So far from black and white bounded pixels begin at least."""
+
+
 class Pixels(nn.Module):
     """No generator at all: the images themselves are the parameters (DeepInversion, ADI).
 
@@ -132,3 +136,12 @@ class Pixels(nn.Module):
     def reset(self, rng: torch.Generator) -> None:
         """Standard normal pixels, or parameters of them."""
         self.images.copy_(torch.empty(self.images.shape).normal_(generator=rng))
+
+    @torch.no_grad()
+    def show(self, pixels: Tensor) -> None:
+        """Begin as these images, `[count, C, H, W]` in [0, 1].
+
+        Bounded ones begin short of black and white: the slope of a sigmoid is 0 there, and no step would leave them.
+        """
+        pixels = pixels.to(self.images.device)
+        self.images.copy_(pixels.clamp(EDGE, 1 - EDGE).logit() if self.bounded else self.spec.normalise(pixels))

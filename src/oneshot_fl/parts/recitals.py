@@ -1,6 +1,6 @@
 """What every client's model recites of what it knows, as images for the student."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from oneshot_fl.parts.uploads import Server
 
 SHOWN = 2000
 """Images that a client's model is shown."""
+Start = Literal["noise", "textures"]
+"""What the images of a recital begin as."""
 
 
 class RecitalSource(nn.Module):
@@ -54,3 +56,13 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     images = spec.normalise(shapes(SHOWN, spec, rng))
     device = next(model.parameters()).device
     return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()
+
+
+def shaken(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
+    """Images `[b, C, H, W]` rolled by up to `most` pixels either way and mirrored or not, all of them alike.
+
+    What a client is to know again wherever it stands cannot hang on single pixels.
+    """
+    down, right = torch.randint(-most, most + 1, (2,), generator=rng).tolist()
+    rolled = images.roll((down, right), dims=(2, 3))
+    return rolled.flip(3) if torch.rand((), generator=rng) < 0.5 else rolled

@@ -4,7 +4,7 @@ The objective is made of the loss terms that generators are trained with; here t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,8 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
-from oneshot_fl.parts.recitals import shown_label_shares
+from oneshot_fl.parts.procedural import textures
+from oneshot_fl.parts.recitals import Start, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
@@ -34,7 +35,7 @@ from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
-from oneshot_fl.values import BatchSize, Count, Images, Seed
+from oneshot_fl.values import BatchSize, BelowOne, Count, Images, Seed
 
 Labels = Literal["counts", "estimated"]
 
@@ -52,6 +53,11 @@ class Recitation:
     """Where a client's own label distribution comes from: the counts it uploaded, or what its model shows."""
     generator: Recipe[Generator]
     """What is optimised, anew for every batch: pixels, or the weights of a generator."""
+    start: Start
+    shaken: BelowOne
+    """By up to this share of their side a client sees the images moved in every step, and mirrored or not; 0: never."""
+    colour_only: bool
+    """Grey images begin as noise and are not shaken."""
     optimizer: Recipe[torch.optim.Optimizer]
     objective: Mapping[str, Recipe[Term]]
     seed: Seed
@@ -60,6 +66,10 @@ class Recitation:
     def needs(self) -> frozenset[str]:
         """What clients upload for it besides their models."""
         return frozenset({"label_counts"}) if self.labels == "counts" else frozenset()
+
+    def natural(self, spec: DataSpec) -> bool:
+        """Whether images of this kind may begin as textures and be shaken."""
+        return spec.channels > 1 or not self.colour_only
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class ReciteModule(LightningModule):
         client: f_k.
         generator: from noise `z` to images.
         y: what the images are to show, `[b]`.
+        seen: how the client sees images in a step.
     """
 
     automatic_optimization = False
@@ -92,12 +103,13 @@ class ReciteModule(LightningModule):
         *,
         y: Tensor,
         z: Tensor,
+        seen: Callable[[Tensor], Tensor],
         steps: int,
         optimizer: OptimizerFactory,
     ) -> None:
         super().__init__()
         self.bank, self.generator, self.objective = ClientBank([client], mode="loop"), generator, objective
-        self.steps, self.optimizer = steps, optimizer
+        self.seen, self.steps, self.optimizer = seen, steps, optimizer
         self.register_buffer("y", y)
         self.register_buffer("z", z)
 
@@ -106,7 +118,7 @@ class ReciteModule(LightningModule):
         optimizer: Any = self.optimizers()
         for _ in range(self.steps):
             view = View(
-                self.generator(self.z),
+                self.seen(self.generator(self.z)),
                 self.y,
                 student=None,
                 bank=self.bank,
@@ -220,12 +232,16 @@ def _invert(
     rng = torch_generator(settings.seed, "recital", k, number)
     generator = settings.generator(spec=spec)
     generator.reset(rng)
+    z = generator.sample_noise(len(y), rng)
+    if settings.start == "textures" and settings.natural(spec):
+        generator.show(textures(len(y), spec, rng))  # type: ignore[attr-defined]  # `config.images` asks for it
     module = ReciteModule(
         upload.model,
         generator,
         objective_of(settings.objective),
         y=y,
-        z=generator.sample_noise(len(y), rng),
+        z=z,
+        seen=_seen(settings, spec, rng),
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
@@ -235,6 +251,12 @@ def _invert(
     if not bool(torch.isfinite(images).all()):
         raise _diverged(upload, settings)
     return spec.to_bytes(images)
+
+
+def _seen(settings: Recitation, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
+    """How a client sees images while they are made."""
+    most = round(settings.shaken * spec.size)
+    return partial(shaken, most=most, rng=rng) if most and settings.natural(spec) else lambda images: images
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -91,3 +91,17 @@ def test_bounded_pixels_stay_between_black_and_white(spec):
     with torch.no_grad():
         pixels.images.copy_(torch.tensor([-100.0, 100.0]).view(2, 1, 1, 1).expand_as(pixels.images))
     assert pixels(pixels.sample_noise(2, torch.Generator())).flatten(1).mean(dim=1).tolist() == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_pixels_begin_as_images_that_they_are_given(spec, bounded):
+    pixels, given = Pixels(spec, count=2, bounded=bounded), torch.rand(2, 1, 8, 8) * 0.9 + 0.05
+    pixels.show(given)
+    torch.testing.assert_close(pixels(torch.empty(2, 0)), spec.normalise(given))
+
+
+def test_bounded_pixels_begin_where_a_step_still_moves_them(spec):
+    pixels = Pixels(spec, count=2, bounded=True)
+    pixels.show(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 1, 8, 8))
+    shown = spec.to_pixels(pixels(torch.empty(2, 0)))
+    torch.testing.assert_close(shown.flatten(1)[:, 0], torch.tensor([0.02, 0.98]))

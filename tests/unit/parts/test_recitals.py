@@ -3,7 +3,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.parts.recitals import RecitalSource, shown_label_shares
+from oneshot_fl.parts.recitals import RecitalSource, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
 from tests.parts import SMALL, server_of
@@ -41,3 +41,17 @@ def test_asking_for_its_shares_leaves_a_client_as_it_was():
     shares = shown_label_shares(model, SMALL, torch_generator(0))
     assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert_close(shares, shown_label_shares(model.eval(), SMALL, torch_generator(0)), rtol=0, atol=0)
+
+
+def test_shaken_images_are_rolled_together_and_half_the_time_mirrored():
+    """Of two images with one light pixel each, in two corners, both are moved alike; every place is reached."""
+    images = torch.zeros(2, 1, 8, 8)
+    images[0, 0, 2, 2] = images[1, 0, 5, 2] = 1
+    reached = set()
+    rng = torch_generator(0)
+    for _ in range(300):
+        first, second = (tuple(int(at) for at in one[0].nonzero()[0]) for one in shaken(images, 1, rng))
+        assert second == (first[0] + 3, first[1])
+        reached.add(first)
+    mirrored = {5 - right for right in (-1, 0, 1)}
+    assert reached == {(row, column) for row in (1, 2, 3) for column in {1, 2, 3} | mirrored}

@@ -12,8 +12,10 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedchorus import Roughness
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator, Pixels
+from oneshot_fl.parts.procedural import textures
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy
 from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases import recite as phase
 from oneshot_fl.phases.recite import Recitals, Recitation, recite
 from oneshot_fl.seeds import torch_generator
 from tests.parts import recipe_of, uploads_of
@@ -30,6 +32,9 @@ SETTINGS = Recitation(
     steps=3,
     labels="counts",
     generator=recipe_of(Pixels, count=4, bounded=True),
+    start="noise",
+    shaken=0.0,
+    colour_only=False,
     optimizer=recipe_of(torch.optim.Adam, lr=0.1),
     objective=TERMS,
     seed=3,
@@ -83,6 +88,30 @@ def test_a_batch_equals_a_plain_loop_over_eqs_1_to_4(uploads, context):
     assert_close(recital.images[:4].float(), pixels.sigmoid() * 255, rtol=0, atol=1.01)
 
 
+def test_recitals_begin_as_textures(uploads, context):
+    """At a rate that moves no pixel by half a step of its byte, they are still what they began as."""
+    still = recipe_of(torch.optim.SGD, lr=1e-9)
+    recital = _run(uploads, context, start="textures", optimizer=still).of_clients[0]
+    rng = torch_generator(3, "recital", 0, 0)
+    torch.empty(4, 1, 8, 8).normal_(generator=rng)  # the noise that textures take the place of
+    began = textures(4, SPEC, rng).clamp(0.02, 0.98)
+    assert_close(recital.images[:4].float(), began * 255, rtol=0, atol=1.01)
+
+
+def test_in_every_step_a_client_sees_images_shaken_by_a_share_of_their_side(uploads, context, monkeypatch):
+    plain, seen, real = _run(uploads, context), [], phase.shaken
+    monkeypatch.setattr(phase, "shaken", lambda images, most, rng: seen.append(most) or real(images, most, rng))
+    shaken = _run(uploads, context, shaken=0.25)
+    assert seen == [2] * (2 * 2 * SETTINGS.steps)  # of 8 pixels; two clients, two batches each
+    assert not torch.equal(shaken.of_clients[0].images, plain.of_clients[0].images)
+
+
+def test_grey_recitals_stay_as_they_are_where_only_colour_changes(uploads, context):
+    plain = _run(uploads, context)
+    same = _run(uploads, context, start="textures", shaken=0.25, colour_only=True)
+    assert torch.equal(same.of_clients[0].images, plain.of_clients[0].images)
+
+
 def test_without_label_counts_the_labels_are_what_a_model_shows(uploads, context):
     model = uploads.models[0]
     with torch.no_grad():
@@ -129,8 +158,6 @@ def test_a_generator_may_draw_the_recitals(uploads, context):
 
 
 def test_finished_batches_are_not_made_again(uploads, context, monkeypatch):
-    import oneshot_fl.phases.recite as phase
-
     whole, calls, real = _run(uploads, context, seed=4), [], phase._invert
 
     def dies_on_the_second(*args):
