@@ -33,9 +33,10 @@ PATHS = {"store", "data_root", "data.root", "data.cache", "proxy.root"}
 LABELS = {"budget.name", "data.name", "partition.name", "proxy.name", "model.name", "cvae.name", "generator.name"}
 LABELS |= {"method.name", "method.ensemble.name", "data.held_out", "partition.held_out"}
 OPTIONAL = {  # where null, or leaving the key out, means something
-    "server_model", "clients.sam", "clients.lr_of", "clients.kinds", "clients.augmentation", "distill.clients_at_once",
-    "evaluate.fidelity", "evaluate.fidelity.model", "method.pool.rounds", "method.pool.refill", "method.pool.nearest",
-    "method.pool.uint8", "method.source.bound", "method.ensemble", "method.perturb", "method.warm_up", "method.source",
+    "server_model", "clients.sam", "clients.lr_of", "clients.kinds", "clients.augmentation",
+    "distill.clients_at_once", "evaluate.fidelity", "evaluate.fidelity.model", "evaluate.privacy",
+    "evaluate.validation", "method.pool.rounds", "method.pool.refill", "method.pool.nearest", "method.pool.uint8",
+    "method.source.bound", "method.ensemble", "method.perturb", "method.warm_up", "method.source",
     "method.per_architecture", "method.student_schedule", "method.student_optimizer", "data.size", "data.domains",
     "data.held_out", "partition.held_out", "partition.alpha", "model.shares", "cvae.shares", "logger.wandb.entity",
     "logger.wandb.mode", "generator.compiled", "trainer.matmul_precision", "model.aux_logits", "model.init_weights",
