@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -30,10 +31,13 @@ def clone(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(clone, tmp_path_factory) -> Path:
-    """The folder of the wheel and of what it can be built from."""
-    folder = tmp_path_factory.mktemp("built")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=clone, check=True)
-    return folder
+    """The folder of the wheel and the sdist."""
+    return _build(clone, tmp_path_factory.mktemp("built"))
+
+
+def _build(source: Path, out: Path, *what: str) -> Path:
+    subprocess.run([sys.executable, "-m", "hatchling", "build", *what, "-d", str(out)], cwd=source, check=True)
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,15 @@ def test_a_wheel_carries_the_configuration_but_nobodys_own_settings(installed, c
     carried = {path.relative_to(installed / "oneshot_fl") for path in (installed / "oneshot_fl/conf").rglob("*.yaml")}
     there = {path.relative_to(clone) for path in (clone / "conf").rglob("*.yaml")}
     assert there - carried == {Path("conf/local/default.yaml")}
+
+
+def test_an_sdist_holds_what_the_same_wheel_is_built_from_and_nothing_that_needs_the_repository(built, tmp_path):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    own = {".gitignore", "PKG-INFO", "pyproject.toml"}  # hatchling's
+    assert {path.name for path in source.iterdir()} - own == {"src", "conf", "README.md", "LICENSE"}
+    wheels = *built.glob("*.whl"), *_build(source, tmp_path / "again", "-t", "wheel").glob("*.whl")
+    first, again = (sorted(zipfile.ZipFile(wheel).namelist()) for wheel in wheels)
+    assert first == again
