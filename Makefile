@@ -41,7 +41,7 @@ demo: $(READY)  ## FedHydra on the built-in digits, about a minute
 	$(RUN) -m oneshot_fl
 
 check: lint type  ## What a changed line must pass, in under a minute: style, types, its unit tests (BASE=main: a branch's)
-	$(PYTEST) $$($(RUN) -m tests.changed $(BASE)) tests/test_architecture.py
+	tests=$$($(RUN) -m tests.changed $(BASE)) && $(PYTEST) $$tests tests/test_architecture.py
 
 test: $(READY)  ## All tests but the slow ones
 	$(PYTEST)

@@ -5,7 +5,6 @@ Tables that are not measured stay as they are in that file; under `measured` it 
 Nothing else should run on the machine; ratios within a row stay meaningful if something does.
 """
 
-import argparse
 import json
 import platform
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch  # noqa: E402
 
 from benchmarks.cases import ACCELERATOR, GROUPS, Row  # noqa: E402
 from benchmarks.folders import require_folder  # noqa: E402
+from benchmarks.options import Parser, above_zero  # noqa: E402
 from oneshot_fl.code import commit  # noqa: E402
 from oneshot_fl.disk import write_atomically  # noqa: E402
 from oneshot_fl.errors import OneshotError  # noqa: E402
@@ -29,12 +29,14 @@ ON_CPU = [name for name in GROUPS if name != ACCELERATOR]
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of everything, after one to warm up")
-    parser.add_argument("--only", nargs="*", choices=GROUPS, default=ON_CPU, help="tables to make")
+    parser = Parser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--repeats", type=above_zero, default=3, help="measurements of everything, after one to warm up"
+    )
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=ON_CPU, help="tables to make")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
-    given = parser.parse_args()
     with mistakes_told():
+        given = parser.parse_args()
         measure(given.only, given.repeats, given.out)
 
 
@@ -42,8 +44,10 @@ def measure(names: list[str], repeats: int, out: Path | None) -> None:
     """Measure tables one after the other, print them, and put each into a file as soon as it is there.
 
     Raises:
-        OneshotError: the file cannot be written, or is none of this program.
+        OneshotError: the file cannot be written, or is none of this program; or there is no accelerator to measure.
     """
+    if ACCELERATOR in names and not torch.cuda.is_available():
+        raise OneshotError(f'--only "{ACCELERATOR}": there is no CUDA device here; choose other tables')
     if out:
         require_folder("--out", out)
         kept(out)

@@ -21,6 +21,7 @@ import torch
 import oneshot_fl
 from benchmarks.attack_table import asked, read_rows, table
 from benchmarks.folders import require_folder
+from benchmarks.options import Parser, above_zero
 from oneshot_fl.code import commit
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.compose import choices
@@ -40,18 +41,18 @@ class NotMeasuredError(Exception):
 
 def main() -> None:
     """The command line; exit code 1 where a run told nothing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--methods", nargs="+", default=["fedchorus"])
-    parser.add_argument("--clients", type=int, default=5)
-    parser.add_argument("--hostile", type=int, default=1)
+    parser.add_argument("--clients", type=above_zero, default=5)
+    parser.add_argument("--hostile", type=above_zero, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--gates", nargs="+", default=["checks", "none"])
     parser.add_argument("--attacks", nargs="+", default=list(choices("attack")))
     parser.add_argument("--overrides", nargs="*", default=[])
     parser.add_argument("--table", metavar="WHAT", help="print what is there, and run nothing: server, probability ...")
-    given = parser.parse_args()
     with mistakes_told():
+        given = parser.parse_args()
         if given.table:
             print(table(read_rows(given.out), given.table))
         elif untold := work_off(list(_cases(given)), given.out):
@@ -60,6 +61,8 @@ def main() -> None:
 
 
 def _cases(given: argparse.Namespace) -> Iterator[Case]:
+    if given.hostile > given.clients:
+        raise OneshotError(f"--hostile {given.hostile}: must be at most {given.clients}, as many as --clients says")
     for seed, method, gate, attack in product(given.seeds, given.methods, given.gates, given.attacks):
         shared = {"clients": given.clients, "hostile": given.hostile, "overrides": given.overrides}
         yield {"method": method, "seed": seed, **shared, "gate": gate, "attack": attack}

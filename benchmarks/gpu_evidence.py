@@ -4,7 +4,6 @@ Each call goes on where the last one ended: pieces that are done are skipped, ru
 done when the same command of the same code has ended well; `done.json` tells of both.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import benchmarks
 import oneshot_fl
+from benchmarks.options import Parser
 from oneshot_fl.code import digest
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
@@ -125,13 +125,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_evidence", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.gpu_evidence", description=__doc__)
     parser.add_argument("--data", nargs="?", default="data", const="", help="torchvision's root folder with CIFAR-10")
     parser.add_argument("--out", type=Path, default=Path("outputs/gpu-evidence"), help="results, logs and the store")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this call")
     parser.add_argument("--tiny", action="store_true", help="try the pieces on a CPU, with runs of seconds")
-    given = parser.parse_args()
     with stoppable(), mistakes_told():
+        given = parser.parse_args()
         if not given.tiny:
             require_data(given.data)
         left = work_off(pieces(given.data, given.out, tiny=given.tiny), given.out, seconds=60 * given.minutes)

@@ -7,7 +7,6 @@ from Dir(0.05). Seeds begin at 100: the gate's limits were chosen on others. Wha
 of which `--first 120` asks others.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from benchmarks.options import Parser, above_zero
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import composed
 from oneshot_fl.data.dataset import Dataset
@@ -38,12 +38,12 @@ KINDS = (1, 1, 1, 1, 2, 2, 2, 0, 0, 0)
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--federations", type=int, default=20)
+    parser = Parser(description=__doc__)
+    parser.add_argument("--federations", type=above_zero, default=20)
     parser.add_argument("--first", type=int, default=FIRST_SEED, metavar="SEED", help="of the first federation")
     parser.add_argument("--overrides", nargs="*", default=[])
-    given = parser.parse_args()
     with mistakes_told():
+        given = parser.parse_args()
         print(json.dumps(told(range(given.first, given.first + given.federations), given.overrides), indent=1))
 
 

@@ -7,7 +7,8 @@ and asking the ensemble more often than the algorithm says.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -107,19 +108,31 @@ class Server:
 
     def __post_init__(self) -> None:
         self.moments: list[tuple[nn.BatchNorm2d, Tensor, Tensor]] = []
+        self.gathering = False
         self.weights = torch.full((len(self.models),), 1 / len(self.models))
         for layer in (layer for model in self.models for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)):
             layer.register_forward_hook(self._keep_moments)
 
     def _keep_moments(self, layer: nn.BatchNorm2d, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
-        x = inputs[0]
-        if self.U is None or not x.requires_grad:
-            return  # Co-Boosting has no such term, and a replay none either
-        self.moments.append((layer, x.mean([0, 2, 3]), x.permute(1, 0, 2, 3).reshape(x.shape[1], -1).var(1)))
+        if self.gathering:
+            x = inputs[0]
+            self.moments.append((layer, x.mean([0, 2, 3]), x.permute(1, 0, 2, 3).reshape(x.shape[1], -1).var(1)))
+
+    @contextmanager
+    def _moments_gathered(self) -> Iterator[None]:
+        """What enters the clients' batch normalisation counts in FedHydra's generator steps alone.
+
+        Co-Boosting has no such term, and no replay has one.
+        """
+        self.moments.clear()
+        self.gathering = self.U is not None
+        try:
+            yield
+        finally:
+            self.gathering = False
 
     def ensemble(self, x: Tensor, y: Tensor) -> Tensor:
         """Algorithm 3, or the weighted logits of Co-Boosting."""
-        self.moments.clear()
         answers = torch.stack([model(x) for model in self.models])
         if self.U is None:
             return (self.weights[:, None, None] * answers).sum(0)
@@ -128,7 +141,8 @@ class Server:
 
     def generator_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """FedHydra's Eq. 16, term by term; or Co-Boosting's Eqs. 6 and 7."""
-        P = self.ensemble(x, y)
+        with self._moments_gathered():
+            P = self.ensemble(x, y)
         losses = F.cross_entropy(P, y, reduction="none")
         adversarial = -_kl(P, self.student(x))
         if self.U is None:

@@ -3,7 +3,6 @@
 python -m benchmarks.report [--runs 500] [--browser /usr/bin/chromium]
 """
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.options import Parser
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 
@@ -90,11 +90,11 @@ def in_browser(page: Path, browser: str) -> dict[str, float]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500, help=f"a multiple of {A_SETTING}")
     parser.add_argument("--browser", default=shutil.which("chromium"))
-    options = parser.parse_args()
     with mistakes_told():
+        options = parser.parse_args()
         print(json.dumps(measure(alphas_of(options.runs), options.browser)))
 
 

@@ -1,6 +1,5 @@
 """`python -m benchmarks.store`: what it takes to find things in a store of 10,000 artifacts, against one of 100."""
 
-import argparse
 import random
 import tempfile
 import time
@@ -11,9 +10,11 @@ from typing import Any
 import torch
 
 from benchmarks.__main__ import markdown
+from benchmarks.options import Parser, above_zero
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.inventory import holdings
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.store import Store, Wanted, open_store
 
@@ -56,12 +57,13 @@ def measure(count: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
-    parser.add_argument("--artifacts", type=int, nargs="+", default=[100, 10_000])
+    parser = Parser(prog="python -m benchmarks.store", description=__doc__)
+    parser.add_argument("--artifacts", type=above_zero, nargs="+", default=[100, 10_000])
     rows = []
-    for count in parser.parse_args().artifacts:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(count, Path(folder)))
+    with mistakes_told():
+        for count in parser.parse_args().artifacts:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(measure(count, Path(folder)))
     print(markdown(rows))
 
 

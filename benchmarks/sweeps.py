@@ -3,7 +3,6 @@
 FedHydra's Table 1 at ten seeds, 960 jobs. CPU-seconds of the launching process, except where workers are measured.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from benchmarks.options import Parser, above_zero
 from oneshot_fl.config.compose import config_dir
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import CONFIG, MODEL
@@ -26,6 +26,7 @@ from oneshot_fl.launchers.here import Here
 from oneshot_fl.launchers.hydra_side import Launch, _state, without_hydra
 from oneshot_fl.launchers.loop import Talk, run_all
 from oneshot_fl.launchers.workers import Workers
+from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.reporting.finished import hashes_of
 from oneshot_fl.sweeps.manifest import Manifest
 
@@ -129,11 +130,10 @@ def nothing(payload: bytes) -> Outcome:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweeps", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=960, help="of the table's 960")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measure(given.jobs, Path(folder))
+    parser = Parser(prog="python -m benchmarks.sweeps", description=__doc__)
+    parser.add_argument("--jobs", type=above_zero, default=960, help="of the table's 960")
+    with mistakes_told(), tempfile.TemporaryDirectory() as folder:
+        rows = measure(parser.parse_args().jobs, Path(folder))
     if "torch" in sys.modules:
         raise RuntimeError("something of this loads torch, which no done job should need")
     from benchmarks.__main__ import markdown  # which does load it

@@ -10,15 +10,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.mistakes import mistakes_told
+
 ROOT = Path(__file__).parents[1]
 SHARED = ("tests/conftest.py", "tests/parts.py", "tests/composing.py", "pyproject.toml")
 """Where one of these has changed, no unit test is left out."""
 
 
 def changed(base: str) -> set[str]:
-    """Files that differ from a commit, or that git does not know yet, relative to the repository."""
-    commands = (["diff", "--name-only", base], ["ls-files", "--others", "--exclude-standard"])
-    told = [subprocess.run(["git", *each], cwd=ROOT, check=True, capture_output=True, text=True) for each in commands]
+    """Files that differ from a commit, or that git does not know yet, relative to the repository.
+
+    Raises:
+        OneshotError: git knows no such commit.
+    """
+    commands = (["diff", "--name-only", base, "--"], ["ls-files", "--others", "--exclude-standard"])
+    told = [subprocess.run(["git", *each], cwd=ROOT, check=False, capture_output=True, text=True) for each in commands]
+    if any(each.returncode for each in told):
+        said = next(line for each in told for line in each.stderr.splitlines())
+        raise OneshotError(f"BASE={base}: must be a commit, a branch or a tag of this repository (git: {said})")
     return {line for each in told for line in each.stdout.splitlines()}
 
 
@@ -49,4 +59,5 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*judges(changed(sys.argv[1] if sys.argv[1:] else "HEAD")))
+    with mistakes_told():
+        print(*judges(changed(sys.argv[1] if sys.argv[1:] else "HEAD")))

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from oneshot_fl.errors import OneshotError
 from tests.changed import changed, judges
 
 FILES = {
@@ -40,7 +41,9 @@ def test_a_change_is_judged_by_the_tests_that_know_it(root, files, chosen):
     assert judges(files, root) == chosen
 
 
-def test_what_git_has_and_does_not_have_yet_counts(tmp_path, monkeypatch):
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """One commit, of nothing, and a file that git does not know yet."""
     monkeypatch.setattr("tests.changed.ROOT", tmp_path)
     for command in (
         ["init", "-q"],
@@ -48,6 +51,17 @@ def test_what_git_has_and_does_not_have_yet_counts(tmp_path, monkeypatch):
     ):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     (tmp_path / "new.py").touch()
+    return tmp_path
+
+
+def test_what_git_has_and_does_not_have_yet_counts(repository):
     assert changed("HEAD") == {"new.py"}
-    subprocess.run(["git", "add", "new.py"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "new.py"], cwd=repository, check=True)
     assert changed("HEAD") == {"new.py"}
+
+
+@pytest.mark.parametrize("base", ["mian", "new.py"])
+def test_a_base_that_is_no_commit_is_refused_even_where_it_is_a_file(base, repository):
+    with pytest.raises(OneshotError, match=f"^BASE={base}: must be a commit") as refused:
+        changed(base)
+    assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Targets that run for hours: what they need is asked for first, and what fails is not lost."""
+"""Targets of several commands: what they need is asked for first, and what fails is not lost."""
 
 import os
 import subprocess
@@ -34,3 +34,17 @@ def test_a_column_that_fails_is_told_at_the_end_and_one_that_was_stopped_ends_al
     done = _make("evidence", "DATA=data", f"READY={tmp_path / 'ready'}", f"RUN={run}")
     assert (done.returncode == 0) == (code == 0)
     assert (tmp_path / "ran").read_text().split() == COLUMNS[:columns]
+
+
+@pytest.mark.parametrize(("code", "judged"), [(0, ["tests/unit/test_a.py", "tests/test_architecture.py"]), (2, [])])
+def test_a_change_that_could_not_be_told_is_judged_by_no_test_and_fails(code, judged, tmp_path):
+    (tmp_path / "ready").touch()
+    run, told = tmp_path / "run", tmp_path / "judged"
+    run.write_text(
+        f'#!/bin/sh\ncase "$2" in tests.changed) echo tests/unit/test_a.py; exit {code};; '
+        f'pytest) for word; do case "$word" in tests/*) echo "$word" >> {told};; esac; done;; esac\n'
+    )
+    run.chmod(0o755)
+    done = _make("check", "BASE=mian", f"READY={tmp_path / 'ready'}", f"RUN={run}")
+    assert (done.returncode == 0) == (code == 0)
+    assert (told.read_text().split() if told.exists() else []) == judged

@@ -85,6 +85,22 @@ def test_the_literal_generator_is_ours(spec):
     torch.testing.assert_close(spec.to_pixels(ours(z)), theirs[:-1](z))
 
 
+@pytest.mark.parametrize(("method", "gathered"), [("fedhydra", 2 * 2), ("co_boosting", 0)])
+def test_the_literal_moments_are_gathered_in_fedhydras_generator_steps_alone(method, gathered, monkeypatch):
+    """Of two clients with two layers each; what enters those requires a gradient in a replay too."""
+    replay, seen = literal.Server._replay, []
+
+    def watched(server, *pool):
+        seen.append(len(server.moments))
+        server.moments.clear()
+        replay(server, *pool)
+        seen.append(len(server.moments))
+
+    monkeypatch.setattr(literal.Server, "_replay", watched)
+    literally(method, TINY)
+    assert seen == [gathered, 0] * TINY.rounds
+
+
 def test_arithmetic_is_kept_and_runs_again():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
     with Arithmetic() as arithmetic:
