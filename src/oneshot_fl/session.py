@@ -30,7 +30,14 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
     with RunLog([]) as log, Progress(console, folder) as progress:
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
+        _start(device_of(plan.trainer))
         yield Context(store, plan.trainer, progress, log, plan.workers)
+
+
+def _start(device: torch.device) -> None:
+    """Begin to use a GPU before the first phase is measured: only then does the board tell its energy (`energy`)."""
+    if device.type == "cuda":
+        torch.cuda.init()
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from oneshot_fl import ledger
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.session import arithmetic, session
@@ -37,6 +38,21 @@ def test_loggers_are_closed_also_where_a_run_fails(tmp_path):
         _fail_in_the_middle(tmp_path, closed)
     assert closed == [True]
     assert (tmp_path / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda", 7.0), ("cpu", 0.0)])
+def test_the_first_phase_of_a_run_knows_the_energy_of_its_gpu(tmp_path, monkeypatch, device, expected):
+    started, told = [], iter([5.0, 12.0])
+    monkeypatch.setattr("oneshot_fl.session.device_of", lambda settings: torch.device(device))
+    monkeypatch.setattr(torch.cuda, "init", lambda: started.append("CUDA"))
+    monkeypatch.setattr(ledger, "gpu_in_use", lambda: bool(started))
+    monkeypatch.setattr(ledger, "gpu_joules", lambda: next(told) if started else None)
+    for peak in ("reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, peak, lambda: 0)
+    with session(_plan(tmp_path), tmp_path, Console(quiet=True)):
+        meter = ledger.Meter()
+        assert meter.spent().gpu_joules == expected
+    assert started == ["CUDA"] * (device == "cuda")
 
 
 def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):
