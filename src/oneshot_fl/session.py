@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from oneshot_fl.energy import OFTEN
 from oneshot_fl.experiment import Serving
+from oneshot_fl.ledger import CPU_ENERGY
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
+from oneshot_fl.process import again_and_again
 from oneshot_fl.reporting.about import about
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog, opened
@@ -28,7 +31,7 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
         OneshotError: the store cannot be written, or a logger cannot be opened.
     """
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
-    with RunLog([]) as log, Progress(console, folder) as progress:
+    with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
         _start(device_of(plan.trainer))
         yield Context(store, plan.trainer, progress, log, plan.workers)

@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,14 @@ def test_the_first_phase_of_a_run_knows_the_energy_of_its_gpu(tmp_path, monkeypa
         meter = ledger.Meter()
         assert meter.spent().gpu_joules == expected
     assert started == ["CUDA"] * (device == "cuda")
+
+
+def test_the_energy_of_the_processor_is_read_all_along_so_that_long_phases_know_theirs(tmp_path, monkeypatch):
+    read = threading.Event()
+    monkeypatch.setattr("oneshot_fl.session.OFTEN", 0.01)
+    monkeypatch.setattr(ledger.CPU_ENERGY, "read", read.set)
+    with session(_plan(tmp_path), tmp_path, Console(quiet=True)):
+        assert read.wait(60)
 
 
 def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):
