@@ -13,6 +13,7 @@ from typing import Any
 
 from oneshot_fl.config.record import TRACE
 from oneshot_fl.disk import make_folder, write_atomically
+from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.process import Interrupted, again_and_again, interruption
 
 ERROR = "error.txt"
@@ -73,10 +74,15 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
         if interrupted is not None:
             trace.end("interrupted", error=str(interrupted))
             raise
-        trace.end("failed", error=" ".join(str(error).split()))
+        trace.end("failed", error=_reason(error))
         trace.keep_error()
         raise
     trace.end("done")
+
+
+def _reason(error: BaseException) -> str:
+    """Why a run failed, on one line: a message of ours says it all, any other may be empty without its kind."""
+    return " ".join(str(error).split()) if isinstance(error, OneshotError) else named_line(error)
 
 
 def _renew(file: Path) -> None:
