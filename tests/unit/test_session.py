@@ -64,6 +64,13 @@ def test_the_energy_of_the_processor_is_read_all_along_so_that_long_phases_know_
         assert read.wait(60)
 
 
+def test_metrics_of_an_earlier_run_do_not_stay_beside_one_that_writes_none(tmp_path):
+    (tmp_path / "metrics.csv").write_text("of another run")
+    with session(replace(_plan(tmp_path), loggers=()), tmp_path, Console(quiet=True)) as context:
+        context.log.log({"distill/accuracy": 0.5}, 1)
+    assert not (tmp_path / "metrics.csv").exists()
+
+
 def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):
     def missing(**told):
         raise ModuleNotFoundError("no such thing")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.process import interruption, say
-from oneshot_fl.tracking.told import About, Outcome
+from oneshot_fl.tracking.told import METRICS, About, Outcome
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import CSVLogger, Logger
@@ -133,7 +133,7 @@ class CsvSink(LoggerSink):
 
     def __init__(self, logger: "CSVLogger") -> None:
         super().__init__(logger)
-        self._file = str(Path(logger.log_dir) / "metrics.csv")
+        self._file = str(Path(logger.log_dir) / METRICS)
         self._lock, self._begun = Lock(), False
         self._timer: Timer | None = None
         self._error: OSError | None = None
