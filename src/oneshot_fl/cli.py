@@ -118,7 +118,8 @@ def _to_do(paths: list[Path]) -> int:
     """Jobs of the sweeps in or below folders that have not begun."""
     from oneshot_fl.sweeps.manifest import MANIFEST
 
-    return sum(_not_begun(manifest.absolute().parent) for path in paths for manifest in path.rglob(MANIFEST))
+    sweeps = {manifest.resolve().parent for path in paths for manifest in path.rglob(MANIFEST)}
+    return sum(map(_not_begun, sorted(sweeps)))
 
 
 def _not_begun(folder: Path) -> int:

@@ -6,40 +6,65 @@ asks for `nvidia-ml-py` (`pip install 'oneshot-fl[energy]'`). Where nobody tells
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 POWERCAP = Path("/sys/class/powercap")
 MOST_WATTS = 1000.0
 """That a package is taken to draw at the most: after a longer silence its counter may have gone round unseen."""
+OFTEN = 15.0
+"""Seconds after which the packages are read again meanwhile: at `MOST_WATTS` most go round in 65 s or 262 s."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What all packages have drawn since they were first asked, as far as that was seen."""
+
+    joules: float
+    gaps: int
+    """How often they were silent for so long that what they drew meanwhile is missing."""
 
 
 class CpuEnergy:
-    """The joules of all processor packages since it was first asked, from counters that go round."""
+    """The joules of all processor packages, from counters that go round; threads may share it."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
         zones = sorted(powercap.glob("intel-rapl:[0-9]"))  # deeper ones are parts of these; AMD's have that name
         self._packages = [zone for zone in zones if _is_package(zone)]
         self._last: list[tuple[float, int]] | None = None
-        self._joules: float | None = 0.0
+        self._read = Reading(0.0, 0)
+        self._lock = Lock()
 
-    def joules(self) -> float | None:
-        """So far; None where the machine does not tell, or was not asked often enough."""
-        if self._joules is None or not self._packages:
+    def read(self) -> Reading | None:
+        """So far; None where the machine does not tell. Whoever measures for long has it read every `OFTEN` seconds."""
+        if not self._packages:
             return None
-        try:
+        with self._lock, suppress(OSError):
             now = [(time.monotonic(), int((each / "energy_uj").read_text())) for each in self._packages]
             ranges = [int((each / "max_energy_range_uj").read_text()) for each in self._packages]
-        except OSError:
-            self._joules = None
+            pairs = zip(self._last or now, now, ranges, strict=True)
+            self._read = _after(self._read, [_step(*before, *after, around) for before, after, around in pairs])
+            self._last = now
+            return self._read
+        return None
+
+    def since(self, before: Reading | None) -> float | None:
+        """Joules since a reading; None where the machine does not tell, or was not asked often enough since then."""
+        now = self.read()
+        if before is None or now is None or now.gaps > before.gaps:
             return None
-        pairs = zip(self._last or now, now, ranges, strict=True)
-        steps = [_step(*before, *after, around) for before, after, around in pairs]
-        known = [step for step in steps if step is not None]
-        self._joules = self._joules + sum(known) if len(known) == len(steps) else None
-        self._last = now
-        return self._joules
+        return now.joules - before.joules
+
+
+def _after(read: Reading, steps: Sequence[float | None]) -> Reading:
+    """A reading and the joules of each package since then."""
+    known = [step for step in steps if step is not None]
+    return Reading(read.joules + sum(known), read.gaps + (len(known) < len(steps)))
 
 
 def _is_package(zone: Path) -> bool:

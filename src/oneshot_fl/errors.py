@@ -25,7 +25,7 @@ def one_line(error: BaseException) -> str:
 
 def named_line(error: BaseException) -> str:
     """The same behind the error's kind, which often says more than its message."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    return ": ".join(filter(None, (type(error).__name__, one_line(error))))
 
 
 def first_of(found: Sequence[object]) -> str:

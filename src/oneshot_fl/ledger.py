@@ -67,7 +67,7 @@ class Meter:
         _begin_peaks()
         self.peaks = (0, 0)
         _OPEN.add(self)
-        self._energy = CPU_ENERGY.joules(), gpu_joules()
+        self._energy = CPU_ENERGY.read(), gpu_joules()
         self._seconds, self._cpu_seconds = time.perf_counter(), time.process_time()
 
     def spent(self, *, macs: int = 0) -> Cost:
@@ -80,7 +80,7 @@ class Meter:
             cpu_seconds=time.process_time() - self._cpu_seconds,
             peak_host_bytes=self.peaks[0],
             peak_device_bytes=self.peaks[1],
-            cpu_joules=_since(before_cpu, CPU_ENERGY.joules()),
+            cpu_joules=CPU_ENERGY.since(before_cpu),
             gpu_joules=_since(before_gpu, gpu_joules()) if gpu_in_use() else 0.0,
             macs=macs,
         )

@@ -6,8 +6,9 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -50,6 +51,24 @@ def keep_freed_memory() -> None:
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
         for parameter, value in MALLOPT.values():
             mallopt(parameter, value)
+
+
+@contextmanager
+def again_and_again(act: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Call something every so many seconds, in a thread, as long as the block lasts; it must not raise."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)

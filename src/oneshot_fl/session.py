@@ -8,10 +8,14 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from oneshot_fl.energy import OFTEN
 from oneshot_fl.experiment import Serving
+from oneshot_fl.ledger import CPU_ENERGY
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
+from oneshot_fl.process import again_and_again
 from oneshot_fl.reporting.about import about
+from oneshot_fl.reporting.figure_files import remove_metrics
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.progress import Progress
@@ -19,18 +23,26 @@ from oneshot_fl.tracking.progress import Progress
 
 @contextmanager
 def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> Iterator[Context]:
-    """The context of a run of this plan in `folder`, while the block runs.
+    """The context of a run of this plan in `folder`, while the block runs; metrics of an earlier run are removed.
 
     Args:
         of: key of what it works on, where that is not in the plan.
 
     Raises:
-        OneshotError: the store cannot be written, or a logger cannot be opened.
+        OneshotError: the store cannot be written, those metrics cannot be removed, or a logger cannot be opened.
     """
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
-    with RunLog([]) as log, Progress(console, folder) as progress:
+    remove_metrics(folder)
+    with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
+        _start(device_of(plan.trainer))
         yield Context(store, plan.trainer, progress, log, plan.workers)
+
+
+def _start(device: torch.device) -> None:
+    """Begin to use a GPU before the first phase is measured: only then does the board tell its energy (`energy`)."""
+    if device.type == "cuda":
+        torch.cuda.init()
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:

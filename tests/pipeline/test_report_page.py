@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.report import synthetic_sweep
+from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
+from oneshot_fl.reporting.page import build
 from oneshot_fl.reporting.page.build import Choices, write_report
 from oneshot_fl.reporting.tables.measures import measure_of
 from oneshot_fl.reporting.tables.runs import read_runs
@@ -251,6 +254,14 @@ def test_another_run_is_shown_when_it_is_chosen(page):
     page.select_option("#run", value)
     sync_api.expect(page.locator("#one")).to_contain_text("method=dense")
     assert page.locator("#one a").get_attribute("href").endswith("/")
+
+
+def test_guidance_is_normalised_as_in_python_also_where_there_is_none(page):
+    U = torch.tensor([[0.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
+    script = (Path(build.__file__).parent / "assets" / "run.js").read_text()  # which the page keeps to itself
+    rows, columns = page.evaluate(f"U => {{ {script}\nreturn Object.values(normalised(U)); }}", U.tolist())
+    torch.testing.assert_close(torch.tensor(rows), normalised_rows(U).T)
+    torch.testing.assert_close(torch.tensor(columns), normalised_columns(U).T)
 
 
 def test_failures_are_told_with_the_command(page):

@@ -274,20 +274,41 @@ def test_runs_find_what_a_configuration_names(searched, monkeypatch):
     assert sys.path[-1] == str(Path.cwd())
 
 
-def test_a_foreign_file_named_as_a_sweeps_does_not_keep_a_report_from_being_written(call, monkeypatch, tmp_path):
+@pytest.fixture
+def to_do(call, monkeypatch):
+    """A function from the folders of a report to the jobs to do that it tells of, with what it says."""
+
+    def count(*folders):
+        seen = []
+        monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
+        monkeypatch.setattr(
+            "oneshot_fl.reporting.page.build.write_report", lambda _, out, choices: seen.append(choices.to_do) or out
+        )
+        code, out, err = call("report", *map(str, folders), "-o", "page.html")
+        assert (code, out) == (0, "page.html\n")
+        return *seen, err
+
+    return count
+
+
+def test_jobs_to_do_are_counted_once_where_folders_overlap(to_do, tmp_path):
+    from oneshot_fl.sweeps.manifest import Manifest
+
+    (tmp_path / "ours").mkdir()
+    Manifest({0: ("seed=0",), 1: ("seed=1",)}).write(tmp_path / "ours")
+    (tmp_path / "linked").symlink_to("ours")
+    assert to_do(tmp_path, tmp_path / "ours", tmp_path / "linked") == (2, "")
+
+
+def test_a_foreign_file_named_as_a_sweeps_does_not_keep_a_report_from_being_written(to_do, tmp_path):
     from oneshot_fl.sweeps.manifest import Manifest
 
     for name in ("of_others", "ours"):
         (tmp_path / name).mkdir()
     (tmp_path / "of_others" / "sweep.json").write_text('{"method": "grid"}')
     Manifest({0: ("seed=0",), 1: ("seed=1",)}).write(tmp_path / "ours")
-    seen = []
-    monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
-    monkeypatch.setattr(
-        "oneshot_fl.reporting.page.build.write_report", lambda _, out, choices: seen.append(choices.to_do) or out
-    )
-    code, out, err = call("report", str(tmp_path), "-o", "page.html")
-    assert (code, out, seen) == (0, "page.html\n", [2])
+    jobs, err = to_do(tmp_path)
+    assert jobs == 2
     assert err.startswith("oneshot_fl: jobs that have not begun are not counted: ")
     assert "of_others/sweep.json: not what this version writes" in err
 

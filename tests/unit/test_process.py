@@ -10,6 +10,7 @@ from oneshot_fl.process import (
     MALLOPT,
     STOPPING,
     Interrupted,
+    again_and_again,
     interruption,
     keep_freed_memory,
     share_the_cores,
@@ -170,3 +171,15 @@ def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_brea
 
 def test_a_stop_is_no_exception_and_no_keyboard_interrupt():
     assert not issubclass(Interrupted, Exception | KeyboardInterrupt)
+
+
+def test_something_is_done_again_and_again_until_the_block_ends():
+    done = []
+    with again_and_again(lambda: done.append(1), 0.01):
+        deadline = time.monotonic() + 60
+        while len(done) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    after = len(done)
+    time.sleep(0.05)
+    assert len(done) == after

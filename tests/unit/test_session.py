@@ -1,9 +1,11 @@
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 
+from oneshot_fl import ledger
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.session import arithmetic, session
@@ -37,6 +39,36 @@ def test_loggers_are_closed_also_where_a_run_fails(tmp_path):
         _fail_in_the_middle(tmp_path, closed)
     assert closed == [True]
     assert (tmp_path / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda", 7.0), ("cpu", 0.0)])
+def test_the_first_phase_of_a_run_knows_the_energy_of_its_gpu(tmp_path, monkeypatch, device, expected):
+    started, told = [], iter([5.0, 12.0])
+    monkeypatch.setattr("oneshot_fl.session.device_of", lambda settings: torch.device(device))
+    monkeypatch.setattr(torch.cuda, "init", lambda: started.append("CUDA"))
+    monkeypatch.setattr(ledger, "gpu_in_use", lambda: bool(started))
+    monkeypatch.setattr(ledger, "gpu_joules", lambda: next(told) if started else None)
+    for peak in ("reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, peak, lambda: 0)
+    with session(_plan(tmp_path), tmp_path, Console(quiet=True)):
+        meter = ledger.Meter()
+        assert meter.spent().gpu_joules == expected
+    assert started == ["CUDA"] * (device == "cuda")
+
+
+def test_the_energy_of_the_processor_is_read_all_along_so_that_long_phases_know_theirs(tmp_path, monkeypatch):
+    read = threading.Event()
+    monkeypatch.setattr("oneshot_fl.session.OFTEN", 0.01)
+    monkeypatch.setattr(ledger.CPU_ENERGY, "read", read.set)
+    with session(_plan(tmp_path), tmp_path, Console(quiet=True)):
+        assert read.wait(60)
+
+
+def test_metrics_of_an_earlier_run_do_not_stay_beside_one_that_writes_none(tmp_path):
+    (tmp_path / "metrics.csv").write_text("of another run")
+    with session(replace(_plan(tmp_path), loggers=()), tmp_path, Console(quiet=True)) as context:
+        context.log.log({"distill/accuracy": 0.5}, 1)
+    assert not (tmp_path / "metrics.csv").exists()
 
 
 def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):

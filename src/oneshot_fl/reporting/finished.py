@@ -22,7 +22,7 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.figure_files import remove_figures
+from oneshot_fl.reporting.figure_files import remove_figures, remove_metrics
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 
 MOST_FILES = 200_000
@@ -119,6 +119,7 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     make_folder(folder)
     if done.resolve() != folder.resolve():
         remove_figures(folder)
+        remove_metrics(folder)
         with writing(str(folder)):
             for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
                 target = folder / path.relative_to(done)

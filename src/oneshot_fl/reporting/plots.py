@@ -25,6 +25,8 @@ GRID_ROWS = 50
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's, which colour-blind readers tell apart, without yellow, which white swallows."""
 DASHES: tuple[Any, ...] = ("-", (0, (7, 3)), (0, (2, 2)), (0, (9, 3, 2, 3)))
+LONGEST_NAME = 40
+"""Characters of a class's name that are shown; of a longer one, its beginning and its end."""
 BUBBLE = 500
 """Area of the largest bubble, in square points."""
 Labelled = tuple[Tensor, Tensor]
@@ -94,6 +96,17 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def _shown(name: str) -> str:
+    """A class's name as it is drawn."""
+    half = LONGEST_NAME // 2
+    return literal(name if len(name) <= LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}")
+
+
+def _room(class_names: Sequence[str]) -> float:
+    """Inches that names take beyond those of eight characters, which every figure has room for."""
+    return 0.09 * max(0, min(LONGEST_NAME, max(map(len, class_names))) - 8)
+
+
 def new_figure(width: float, height: float) -> "tuple[Figure, Any]":
     """A figure of that many inches, and its axes."""
     from matplotlib.figure import Figure
@@ -119,11 +132,11 @@ def line_styles() -> Iterator[dict[str, Any]]:
 def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Samples of every class at every client, `[m, c]`: the area of a bubble is the count (FedHydra, Fig. 9)."""
     clients, classes = counts.shape
-    figure, axes = new_figure(3.4 + 0.45 * classes, 2.2 + 0.45 * clients)
+    figure, axes = new_figure(max(4.8, 3.4 + 0.45 * classes), 2.2 + 0.45 * clients + _room(class_names))
     k, j = np.nonzero(counts)
     bubbles = axes.scatter(j, k, s=BUBBLE * counts[k, j] / counts.max(), alpha=0.75, color=COLOURS[0], linewidths=0)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
-    axes.set_title("Training samples of each client by class; in all: right and top", fontsize=10)
+    figure.suptitle("Training samples of each client by class; in all: right and top", fontsize=10)
     _name_classes(axes, class_names)
     axes.set_yticks(range(clients))
     axes.grid(alpha=0.2)
@@ -143,23 +156,23 @@ def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figu
 
 def _name_classes(axes: "Axes", class_names: tuple[str, ...]) -> None:
     """Along the horizontal axis, upright where they are long."""
-    names = [literal(name) for name in class_names]
+    names = list(map(_shown, class_names))
     axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, class_names)) > 2 else 0)
 
 
 def confusion_map(confusion: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Shares of every class's test images by what they were called, of counts `[c, c]`; a class without any is grey."""
     classes, images = len(confusion), confusion.sum(axis=1, keepdims=True)
-    side = min(0.45 * classes, 20)
-    figure, axes = new_figure(3 + side, 1.8 + side)
+    side, room = min(0.45 * classes, 20), _room(class_names)
+    figure, axes = new_figure(max(4.8, 3 + side + room), 1.8 + side + room)
     axes.set_facecolor("lightgrey")
     shares = np.where(images > 0, confusion / np.maximum(images, 1), np.nan)
     picture = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis")
     axes.set(xlabel="called", ylabel="class")
-    axes.set_title("Test images of each class by what the server calls them", fontsize=10)
+    figure.suptitle("Test images of each class by what the server calls them", fontsize=10)
     figure.colorbar(picture, ax=axes, label="share of the class", shrink=0.8)
     _name_classes(axes, class_names)
-    axes.set_yticks(range(classes), [literal(name) for name in class_names])
+    axes.set_yticks(range(classes), list(map(_shown, class_names)))
     if confusion.size <= ANNOTATED_CELLS:
         for (j, called), count in np.ndenumerate(confusion):
             axes.text(
@@ -178,7 +191,7 @@ def guidance_maps(U: Tensor, class_names: tuple[str, ...], used: Sequence[str]) 
     classes, clients = U.shape
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 + 0.9 * classes, 2 + 0.4 * clients), layout="constrained")
+    figure = Figure(figsize=(max(7.6, 4 + 0.9 * classes), 2 + 0.4 * clients + _room(class_names)), layout="constrained")
     maps = {
         "$U_r$: of each class, shares of the clients": normalised_rows(U),
         "$U_c$: of each client, shares of the classes": normalised_columns(U),
@@ -258,7 +271,7 @@ def image_grid(blocks: dict[str, Labelled], class_names: tuple[str, ...], *, col
     """
     first, labels = next(iter(blocks.values()))
     present = labels.unique().tolist()[:GRID_ROWS]
-    names = [literal(class_names[label]) for label in present]
+    names = [_shown(class_names[label]) for label in present]
     width, size = len(blocks) * (columns + 1) - 1, first.shape[-1] + 1
     figure, axes = new_figure(0.5 * width + 0.5 + 0.1 * max(map(len, names)), 0.5 * len(present) + 0.6)
     canvas = np.ones((len(present) * size, width * size, 3))

@@ -3,17 +3,18 @@
 import json
 import os
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.record import TRACE
 from oneshot_fl.disk import make_folder, write_atomically
-from oneshot_fl.process import Interrupted, interruption
+from oneshot_fl.errors import OneshotError, named_line
+from oneshot_fl.process import Interrupted, again_and_again, interruption
 
 ERROR = "error.txt"
 ALIVE = 15.0
@@ -63,7 +64,7 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     trace.write("running")
     (folder / ERROR).unlink(missing_ok=True)
     try:
-        with _alive(folder / TRACE):
+        with again_and_again(partial(_renew, folder / TRACE), ALIVE):
             yield trace
     except SystemExit as end:  # of whoever runs the job, as where it goes back into a queue
         trace.end("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
@@ -73,26 +74,18 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
         if interrupted is not None:
             trace.end("interrupted", error=str(interrupted))
             raise
-        trace.end("failed", error=" ".join(str(error).split()))
+        trace.end("failed", error=_reason(error))
         trace.keep_error()
         raise
     trace.end("done")
 
 
-@contextmanager
-def _alive(file: Path) -> Iterator[None]:
-    """Renew a file's time of change as long as the block lasts."""
-    over = threading.Event()
+def _reason(error: BaseException) -> str:
+    """Why a run failed, on one line: a message of ours says it all, any other may be empty without its kind."""
+    return " ".join(str(error).split()) if isinstance(error, OneshotError) else named_line(error)
 
-    def renew() -> None:
-        while not over.wait(ALIVE):
-            with suppress(OSError):  # a folder may be removed under a run, and a disk may fail for a moment
-                os.utime(file)
 
-    thread = threading.Thread(target=renew, name="alive", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def _renew(file: Path) -> None:
+    """Set a file's time of change to now; a folder may be removed under a run, and a disk may fail for a moment."""
+    with suppress(OSError):
+        os.utime(file)

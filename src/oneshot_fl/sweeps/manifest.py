@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from oneshot_fl.disk import make_folder, write_atomically
@@ -34,8 +35,12 @@ class Manifest:
 
     def what(self, overrides: Sequence[str]) -> str:
         """A job's overrides without those that all jobs have."""
-        alike = set.intersection(*map(set, self.jobs.values())) if len(self.jobs) > 1 else set()
-        return " ".join(each for each in overrides if each not in alike) or words(overrides)
+        return " ".join(each for each in overrides if each not in self._alike) or words(overrides)
+
+    @cached_property
+    def _alike(self) -> set[str]:
+        """The overrides that all jobs have, where there are several; no field, so it is not written."""
+        return set.intersection(*map(set, self.jobs.values())) if len(self.jobs) > 1 else set()
 
     @property
     def searched(self) -> tuple[str, ...]:

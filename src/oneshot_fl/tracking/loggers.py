@@ -8,17 +8,22 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Lock, Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.process import interruption, say
-from oneshot_fl.tracking.told import About, Outcome
+from oneshot_fl.tracking.told import METRICS, About, Outcome
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import CSVLogger, Logger
     from torch import Tensor
+
+
+KEPT = 5.0
+"""Seconds for which rows of `metrics.csv` may wait in memory."""
 
 
 class Sink(Protocol):
@@ -119,22 +124,50 @@ class LoggerSink:
 class CsvSink(LoggerSink):
     """A file of the run's folder: it belongs to the run's results, so a full disk is an error of the run.
 
+    The logger rewrites its whole file for each new column, as every client has one; so rows wait for `KEPT` seconds and
+    are written together, also where nothing more is logged for hours. The first tells at once whether that can be done.
+
     Raises:
         OneshotError: from `log` and `close`, where it cannot be written.
     """
 
     def __init__(self, logger: "CSVLogger") -> None:
         super().__init__(logger)
-        self._file = str(Path(logger.log_dir) / "metrics.csv")
+        self._file = str(Path(logger.log_dir) / METRICS)
+        self._lock, self._begun = Lock(), False
+        self._timer: Timer | None = None
+        self._error: OSError | None = None
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """A row under their step."""
-        with writing(self._file):
+        with self._lock, writing(self._file):
+            if self._error:
+                raise self._error
             super().log(metrics, step)
+            if not self._begun:
+                self.logger.save()
+                self._begun = True
+            elif self._timer is None:
+                self._timer = Timer(KEPT, self._save)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _save(self) -> None:
+        """In the timer's thread; an error is kept for whoever logs next."""
+        with self._lock:
+            self._timer = None
+            try:
+                self.logger.save()
+            except OSError as error:
+                self._error = error
 
     def close(self, failed: bool) -> None:
         """Write what is left."""
-        with writing(self._file):
+        with self._lock, writing(self._file):
+            if self._timer:
+                self._timer.cancel()
+            if self._error:
+                raise self._error
             super().close(failed)
 
 

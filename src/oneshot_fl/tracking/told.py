@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+METRICS = "metrics.csv"
+"""The file in a run's folder that one of Lightning's loggers keeps metrics in."""
+
 
 @dataclass(frozen=True)
 class About:

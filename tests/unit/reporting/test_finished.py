@@ -190,6 +190,17 @@ def test_figures_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
     assert sorted(path.name for path in own.glob("*.png")) == ["partition.png"]
 
 
+def test_metrics_of_another_run_do_not_stay_beside_a_copied_one_that_has_none(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder in (done, own):
+        _finish(folder, "k")
+    (done / "metrics.csv").unlink()
+    adopt(own, own)
+    assert (own / "metrics.csv").exists()
+    adopt(done, own)
+    assert not (own / "metrics.csv").exists()
+
+
 def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):
     first, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     _finish(done, "k", arithmetic="cuda.32-true")

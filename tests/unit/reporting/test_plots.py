@@ -131,6 +131,26 @@ def test_a_run_whose_classes_and_ensembles_are_named_like_formulas_is_drawn(tmp_
     assert all(path.stat().st_size > 1000 for path in drawn.values())
 
 
+@pytest.mark.filterwarnings("error")  # a layout that has no room is only warned of
+@pytest.mark.parametrize("length", [35, 200])
+def test_a_few_classes_with_long_names_leave_room_for_what_is_drawn(length, tmp_path):
+    names = tuple(f"{'metastatic adenocarcinoma ' * 8}"[:length] + end for end in ("0", "1"))
+    figures = (
+        partition_bubbles(COUNTS, names),
+        confusion_map(COUNTS, names),
+        guidance_maps(torch.eye(2), names, ("client 0", "client 1")),
+        synthetic_grid(REAL, REAL, names),
+    )
+    for figure in figures:
+        save(figure, tmp_path / "figure.png")
+        axes = figure.axes[0]
+        assert min(axes.get_window_extent().size) > 0.75 * figure.dpi
+        inside = axes.get_tightbbox().transformed(figure.transFigure.inverted())
+        assert min(*inside.min, *(1 - inside.max)) > -0.02
+    ends = [label.get_text()[-8:] for label in figures[0].axes[0].get_xticklabels()]
+    assert ends == [name[-8:] for name in names]
+
+
 def test_a_run_without_rounds_has_its_partition_and_confusion_only(tmp_path):
     nothing = {
         "real": REAL,

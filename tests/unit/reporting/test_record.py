@@ -88,6 +88,20 @@ def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):
         assert not (tmp_path / "error.txt").exists()  # of another attempt
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "MemoryError"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (RuntimeError("shapes\ndiffer"), "RuntimeError: shapes differ"),
+    ],
+)
+def test_a_reason_that_is_not_ours_has_its_kind(tmp_path, error, reason):
+    with pytest.raises(type(error)), traced(tmp_path, {}):
+        raise error
+    assert _trace(tmp_path) == {"status": "failed", "error": reason}
+
+
 def test_what_fails_because_of_a_stop_is_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr("oneshot_fl.process._asked", [signal.SIGINT])
     with pytest.raises(ValueError, match="of a stop"), traced(tmp_path, {}):

@@ -9,7 +9,7 @@ from hydra._internal.utils import get_args_parser
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.manifest import Manifest, extended, read_manifest
 from oneshot_fl.sweeps.rerun import check_made, command_of_failed, go_to
-from oneshot_fl.sweeps.state import unseen
+from oneshot_fl.sweeps.state import jobs_of, unseen
 
 JOBS = {0: ("method=dense", "seed=0", "trainer=cpu"), 1: ("method=dense", "seed=1", "trainer=cpu")}
 
@@ -25,6 +25,21 @@ def test_a_job_is_told_by_what_others_do_not_have():
     assert [manifest.what(job) for job in JOBS.values()] == ["seed=0", "seed=1"]
     assert Manifest({0: JOBS[0]}).what(JOBS[0]) == "method=dense seed=0 trainer=cpu"
     assert Manifest({0: ()}).what(()) == "no overrides"
+
+
+def test_what_all_jobs_have_is_found_once_and_not_written(tmp_path):
+    class Jobs(dict):
+        looked = 0
+
+        def values(self):
+            Jobs.looked += 1
+            return super().values()
+
+    manifest = Manifest(Jobs(JOBS))
+    assert [job.what for job in jobs_of(tmp_path, manifest)] == ["seed=0", "seed=1"]
+    assert Jobs.looked == 1
+    manifest.write(tmp_path)
+    assert read_manifest(tmp_path) == manifest
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
 import csv
+import errno
+import threading
+import time
 
 import pytest
 import torch
@@ -64,16 +67,65 @@ def _about(folder):
     return About(folder, "id", "name", "group", "clients", (), {})
 
 
-def test_metrics_are_on_disk_before_the_run_ends_and_keep_full_precision(tmp_path):
+def _csv(folder):
     node = compose_config("logger=csv").logger.csv
-    sink = opened(recipe(node).make, node, _about(tmp_path))
+    return opened(recipe(node).make, node, _about(folder))
+
+
+def _rows(folder, count):
+    """The rows of `metrics.csv` once there are so many."""
+    deadline = time.monotonic() + 60
+    while True:
+        with (folder / "metrics.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        if len(rows) == count:
+            return rows
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_metrics_are_on_disk_before_the_run_ends_and_keep_full_precision(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.loggers.KEPT", 0.01)
+    sink = _csv(tmp_path)
     sink.log({"distill/accuracy": 0.1 + 0.2}, 7)
     sink.log({"clients/00/loss": 0.5}, 1)
-    with (tmp_path / "metrics.csv").open() as file:
-        first, second = csv.DictReader(file)
+    first, second = _rows(tmp_path, 2)
     assert float(first["distill/accuracy"]) == 0.1 + 0.2
     assert (first["step"], second["step"], second["clients/00/loss"]) == ("7", "1", "0.5")
     sink.close(failed=False)
+
+
+def test_a_file_of_metrics_is_not_written_again_for_every_client(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.loggers.KEPT", 3600)
+    sink, saved = _csv(tmp_path), []
+    save = sink.logger.save
+    monkeypatch.setattr(sink.logger, "save", lambda: (saved.append(1), save()))
+    for client in range(20):
+        for epoch in range(3):
+            sink.log({f"clients/{client:02d}/loss": 0.5}, epoch)
+    assert len(_rows(tmp_path, 1)) == len(saved) == 1
+    sink.close(failed=True)
+    assert len(saved) == 2
+    rows = _rows(tmp_path, 60)
+    assert [row["step"] for row in rows] == ["0", "1", "2"] * 20
+    assert rows[-1]["clients/19/loss"] == "0.5"
+
+
+def test_a_disk_that_is_full_later_ends_the_run_at_the_next_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.loggers.KEPT", 0.01)
+    sink, failed = _csv(tmp_path), threading.Event()
+    sink.log({"distill/accuracy": 0.5}, 1)
+
+    def full():
+        failed.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sink.logger, "save", full)
+    sink.log({"distill/accuracy": 0.6}, 2)
+    assert failed.wait(60)
+    for give in (lambda: sink.log({"distill/accuracy": 0.7}, 3), lambda: sink.close(failed=False)):
+        with pytest.raises(OneshotError, match=r"metrics.csv: cannot be written \(No space left on device\)"):
+            give()
 
 
 def test_images_reach_those_who_show_them_under_the_name_of_their_exchange():
@@ -220,8 +272,7 @@ def test_what_a_logger_makes_of_a_stop_is_the_stop(tmp_path, monkeypatch):
 
 def test_a_metrics_file_that_cannot_be_written_ends_the_run_in_one_line(tmp_path):
     (tmp_path / "metrics.csv").mkdir()
-    node = compose_config("logger=csv").logger.csv
-    sink = opened(recipe(node).make, node, _about(tmp_path))
+    sink = _csv(tmp_path)
     for give in (lambda: sink.log({"distill/accuracy": 0.5}, 1), lambda: sink.close(failed=False)):
         with pytest.raises(OneshotError, match=r"^\S+/metrics.csv: cannot be written \(.*directory.*make room"):
             give()

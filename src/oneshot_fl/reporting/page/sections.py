@@ -117,7 +117,7 @@ def _folder(run: Run, out: Path) -> Html:
 def _link(folder: str | None, place: str | None) -> Html:
     if not folder or not place:
         return escaped("–")
-    name = Path(folder).name
+    name = Path(folder).absolute().name or folder  # of `.`, and of the root
     return element("a", name if len(name) < 44 else f"{name[:20]}…{name[-20:]}", href=place, title=folder)
 
 

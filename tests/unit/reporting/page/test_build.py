@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_a_half_finished_sweep_is_told_with_what_is_missing(make_run, tmp_path):
     assert data["methods"] == ["fedavg", "fedhydra"]
     assert [(cell["n"], cell["missing"]) for cell in data["cells"]] == [(3, 0), (3, 2)]
     assert len(data["runs"]) == 8
+
+
+def test_a_link_to_the_folder_that_one_is_in_has_its_name(make_run, tmp_path, monkeypatch):
+    (tmp_path / "seed=3").mkdir()
+    monkeypatch.chdir(tmp_path / "seed=3")
+    page = _page([replace(make_run(), folder=Path("."))], tmp_path)
+    links = re.findall(r"<a [^>]*>([^<]*)</a>", page)
+    assert "seed=3" in links
+    assert "" not in links
 
 
 def test_nothing_in_a_record_becomes_code(make_run, tmp_path):

@@ -30,12 +30,14 @@ function grid(matrix, classes, name, numbers = matrix.map((_, k) => k)) {
   return matrix.flatMap((values, k) => values.map((value, j) => ({ client: `client ${numbers[k]}`, class: classes[j], [name]: value })));
 }
 
+// As in Python: nothing at all is shared evenly.
 function normalised(U) {
+  const sums = U.map((row) => row.reduce((sum, each) => sum + each, 0));
   const columns = U[0].map((_, k) => U.reduce((sum, row) => sum + row[k], 0));
-  const byClient = (value) => U[0].map((_, k) => U.map((row, j) => value(row, j, k)));
+  const byClient = (value) => U[0].map((_, k) => U.map((row, j) => value(row[k], j, k)));
   return {
-    "U_r: of a class, shares of the clients": byClient((row, j, k) => row[k] / row.reduce((sum, each) => sum + each, 0)),
-    "U_c: of a client, shares of the classes": byClient((row, j, k) => row[k] / columns[k]),
+    "U_r: of a class, shares of the clients": byClient((value, j) => (sums[j] > 0 ? value / sums[j] : 1 / U[0].length)),
+    "U_c: of a client, shares of the classes": byClient((value, j, k) => (columns[k] > 0 ? value / columns[k] : 1 / U.length)),
   };
 }
 
