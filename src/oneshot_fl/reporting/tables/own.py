@@ -9,7 +9,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed
+from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -49,13 +49,20 @@ def shared_of(groups: Sequence[list[Run]]) -> list[Settings]:
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
-    """Names; those that are alike with the settings in which they differ."""
-    return [with_own(name, own, joint) for name, own in zip(names, set_apart(names, settings), strict=True)]
+    """Names, each another; those that are alike with what they set of the settings in which they differ."""
+    several = list(zip(names, map(without_unset, set_apart(names, settings)), strict=True))
+    short, whole = ([with_own(*named, joint, whole=whole) for named in several] for whole in (False, True))
+    return _numbered([long if short.count(name) > 1 else name for name, long in zip(short, whole, strict=True)])
 
 
-def with_own(name: str, own: Settings, joint: str) -> str:
-    """A name and what sets it apart, if anything does."""
-    return f"{name}{joint}{listed(own)}" if own else name
+def with_own(name: str, own: Settings, joint: str, *, whole: bool = False) -> str:
+    """A name and what sets it apart, if anything does; parts by their class, or `whole`."""
+    return f"{name}{joint}{listed(own, whole=whole)}" if own else name
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Names, those that are still alike with a number."""
+    return [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
 
 
 def set_apart(names: Sequence[str], settings: Sequence[Settings]) -> list[Settings]:
