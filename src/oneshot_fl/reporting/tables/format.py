@@ -89,7 +89,7 @@ def to_csv(sheets: Sequence[Sheet]) -> str:
 
 
 WIDEST = 1_000_000
-"""Characters of a line in which Rich lays a box out; it takes what it needs of them, and cuts cells where that is more."""
+"""Characters of a line in which Rich lays a box out; it takes what it needs, and cuts cells that need more."""
 
 
 def to_terminal(sheets: Sequence[Sheet]) -> str:

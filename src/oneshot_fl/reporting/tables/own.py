@@ -85,13 +85,18 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return dict(zip(labels, several, strict=True))
 
 
+def labels_in(groups: Iterable[list[Run]]) -> list[str]:
+    """The labels of all rows of groups, each once."""
+    return list(dict.fromkeys(label for group in groups for label in rows_of(group)))
+
+
 def check_against(against: str, runs: Iterable[Run]) -> None:
     """A method that was asked for has to be a row somewhere.
 
     Raises:
         OneshotError: it is none, with the rows that there are.
     """
-    labels = dict.fromkeys(label for group in comparable(runs) for label in rows_of(group))
+    labels = labels_in(comparable(runs))
     if against != AGAINST and against not in labels:
         near = did_you_mean(against, labels)
         raise OneshotError(f"--against {against}: is no row of these runs{near}; choose from {', '.join(labels)}")
