@@ -150,29 +150,33 @@ def by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]
 
 
 def references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
-    """Ensembles, and single clients, which all methods share; an ensemble that a method learns is that row's."""
+    """Ensembles, and single clients, which methods mostly share; what differs between them is that row's."""
     done = {label: mine for label, runs in rows.items() if (mine := [run for run in runs if run.summary])}
     names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run, measure))
     found = {label: values for name in names for label, values in _ensemble_rows(name, done, measure).items()}
-    clients = by_seed([run for runs in done.values() for run in runs], lambda summary: _mean(measure.clients(summary)))
-    return found | ({"clients, mean": clients} if clients else {})
+    clients = {label: by_seed(runs, lambda summary: _mean(measure.clients(summary))) for label, runs in done.items()}
+    return found | _shared("clients, mean", clients)
 
 
 def _ensemble_rows(name: str, done: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
-    """One row where all runs of a seed agree, else one for every row of the server's."""
     reported = {label: [run for run in runs if name in _reported(run, measure)] for label, runs in done.items()}
     own = {
         label: by_seed(runs, lambda summary: measure.ensembles(summary)[name])
         for label, runs in reported.items()
         if runs
     }
+    return _shared(f"ensemble: {name}", own)
+
+
+def _shared(name: str, own: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
+    """One row where all runs of a seed agree, else one for every row of the server's that has any."""
     seen: dict[int, set[float]] = {}
     for values in own.values():
         for seed, value in values.items():
             seen.setdefault(seed, set()).add(value)
     if any(len(values) > 1 for values in seen.values()):
-        return {f"ensemble: {name} of {label}": values for label, values in own.items()}
-    return {f"ensemble: {name}": {seed: min(seen[seed]) for seed in sorted(seen)}}
+        return {f"{name} of {label}": values for label, values in own.items() if values}
+    return {name: {seed: min(seen[seed]) for seed in sorted(seen)}} if seen else {}
 
 
 def _reported(run: Run, measure: Measure) -> list[str]:

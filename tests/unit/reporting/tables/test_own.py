@@ -195,6 +195,15 @@ def test_an_ensemble_that_methods_learn_apart_has_a_row_for_each(make_run):
     assert rows["ensemble: boosted of co_boosting (ensemble.step=0.1)"]["server, last round"] == "70.00"
 
 
+def test_clients_that_methods_leave_apart_have_a_row_for_each(make_run):
+    runs = [make_run(method=method, seed=seed) for method in ("fedavg", "dense") for seed in (0, 1)]
+    runs[2].summary["clients"] = [{"accuracy": 0.9}, {"accuracy": None}]
+    rows = _rows(_sheet(runs))
+    assert "clients, mean" not in rows
+    assert rows["clients, mean of fedavg"]["server, last round"] == "30.00 ± 0.00"
+    assert rows["clients, mean of dense"]["server, last round"] == "60.00 ± 42.43"
+
+
 def test_an_interrupted_seed_is_told(make_run):
     rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1, status="interrupted")]))
     assert rows["fedhydra"]["not done"] == "interrupted 1"
