@@ -188,9 +188,14 @@ def _mean(values: list[float]) -> float | None:
 
 
 def _unmeasured(runs: list[Run], measure: Measure) -> list[str]:
-    """Runs that are done and tell nothing of the measure, which earlier versions did not take."""
-    without = [run for run in runs if run.summary and measure.server(run.summary) is None]
-    return [f"{len(without)} finished runs do not tell it; run them again."] if without else []
+    """Runs that are done and tell nothing of the measure: earlier versions did not take it, or it is not defined."""
+    without = [run.summary for run in runs if run.summary and measure.server(run.summary) is None]
+    undefined = sum(map(measure.taken, without))
+    untold = len(without) - undefined
+    return [
+        *([f"{untold} finished runs do not tell it; run them again."] if untold else []),
+        *([f"For {undefined} finished runs it is not defined on their test images."] if undefined else []),
+    ]
 
 
 def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:

@@ -55,6 +55,15 @@ def test_another_figure_takes_the_place_of_accuracy_where_runs_tell_it(make_run)
     assert sheet.notes[1:] == ["1 finished runs do not tell it; run them again."]
 
 
+def test_what_is_not_defined_on_the_test_images_is_no_reason_to_run_again(make_run):
+    runs = [make_run(0.5, seed=seed) for seed in (0, 1)]
+    runs[0].summary["server"]["macro_auroc"] = None
+    assert _sheet(runs, measure_of("macro_auroc", which="last")).notes[1:] == [
+        "1 finished runs do not tell it; run them again.",
+        "For 1 finished runs it is not defined on their test images.",
+    ]
+
+
 def test_failed_and_unfinished_seeds_are_told(make_run):
     rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1), make_run(None, seed=2, status="unfinished")]))
     assert rows["fedhydra"]["seeds"] == "0"
