@@ -14,7 +14,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of
+from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.runs import Run
 
@@ -78,7 +78,8 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
         raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
     names = _names([group for group, _ in filled])
     places = [Place(name, blocks) for name, (_, blocks) in zip(names, filled, strict=True)]
-    taken = {row: labels for row, labels in meant.items() if labels != [row]}
+    there = labels_in(group for group, _ in filled)
+    taken = {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
     return Field(rows, places, len(groups) - len(filled), taken)
 
 

@@ -78,7 +78,8 @@ def test_a_row_is_never_one_of_another_label_elsewhere(runs, make_run):
 
 def test_a_method_that_is_no_label_says_what_it_stands_for(runs, make_run):
     kept = [run for alpha in REACHED for run in _kept(make_run, alpha, "ot")]
-    field = field_of([*runs, *kept], LAST, ["fedavg", "ot", "fedhydra"])
+    unused = make_run(method="ot", data="svhn", changed={"solver.steps": 2})
+    field = field_of([*runs, *kept, unused], LAST, ["fedavg", "ot", "fedhydra"])
     assert len(field.blocks) == 4
     assert "ot stands for ot (source.reset=False)." in rank_sheets(field, LAST)[0].notes
     assert not any("stands for" in note for note in rank_sheets(field_of(runs, LAST), LAST)[0].notes)
