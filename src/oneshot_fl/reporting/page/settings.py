@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import count, permutations
 from typing import Any
 
-from oneshot_fl.reporting.tables.differences import Settings, listed
+from oneshot_fl.reporting.tables.differences import Settings, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, set_apart, shared_of, titles, with_own
@@ -65,12 +65,9 @@ def settings_of(runs: Iterable[Run]) -> list[Setting]:
 def _named(short: str, own: Settings, number: int) -> tuple[str, str]:
     """A name that tells a setting apart; where that takes more than a line, a number, and what it stands for."""
     whole = with_own(short, own, "; ")
-    return (whole, "") if len(whole) <= LONGEST else (f"{short}, protocol {number}", _without_unset(own))
-
-
-def _without_unset(own: Settings) -> str:
-    """Settings that are not null, which are enough to tell apart: what one lacks another has."""
-    return listed({key: value for key, value in own.items() if value not in (None, {})}) or UNSET
+    return (
+        (whole, "") if len(whole) <= LONGEST else (f"{short}, protocol {number}", listed(without_unset(own)) or UNSET)
+    )
 
 
 def _in_order(rows: dict[str, list[Run]]) -> dict[str, list[Run]]:

@@ -76,16 +76,21 @@ def differing(several: Sequence[Settings]) -> list[Settings]:
     return [{key: at(each, key) for key in unlike} for each in several]
 
 
-def listed(settings: Settings) -> str:
-    """Flat settings as one text."""
-    return ", ".join(told(key, value) for key, value in settings.items())
+def without_unset(settings: Settings) -> Settings:
+    """Flat settings that are not null, which are enough to tell apart: what one lacks another has."""
+    return {key: value for key, value in settings.items() if value not in (None, {})}
 
 
-def told(key: str, value: Any) -> str:
+def listed(settings: Settings, *, whole: bool = False) -> str:
+    """Flat settings as one text; parts by their classes, or `whole`, with the modules these are of."""
+    return ", ".join(told(key, value, whole=whole) for key, value in settings.items())
+
+
+def told(key: str, value: Any, *, whole: bool = False) -> str:
     """`key=value`; a part is named by its class."""
-    if key.endswith("_target_"):
-        return f"{key.removesuffix('._target_')}={str(value).rsplit('.', 1)[-1]}"
-    return f"{key}={'null' if value is None else value}"
+    if value is not None and key.endswith("_target_") and not whole:
+        value = str(value).rsplit(".", 1)[-1]
+    return f"{key.removesuffix('._target_')}={'null' if value is None else value}"
 
 
 def needs(node: Any) -> frozenset[str]:

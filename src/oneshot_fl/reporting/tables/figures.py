@@ -1,5 +1,6 @@
 """Figures over many runs: accuracy against rounds (FedHydra, Figs. 3, 4, 6), AE against SA (Fig. 7)."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,17 @@ def _drawn(runs: list[Run], folder: Path) -> list[Path]:
     groups = comparable(run for run in runs if run.summary)
     with_rounds = [pair for pair in zip(titles(groups), groups, strict=True) if curve_of(pair[1])]
     figures = [accuracy_against_rounds(group, title) for title, group in with_rounds]
-    paths = [save(figure, folder / f"rounds-{n}.png") for n, figure in enumerate(figures, 1)]
     bars = aggregation_bars([group for _, group in with_rounds])
+    _remove_earlier(folder)
+    paths = [save(figure, folder / f"rounds-{n}.png") for n, figure in enumerate(figures, 1)]
     return [*paths, save(ae_against_sa(bars), folder / "aggregation.png")] if bars else paths
+
+
+def _remove_earlier(folder: Path) -> None:
+    """Those of other runs, of which there may be more: they would stand beside the new ones."""
+    for path in folder.iterdir():
+        if re.fullmatch(r"(rounds-\d+|aggregation)\.png", path.name):
+            path.unlink()
 
 
 def accuracy_against_rounds(runs: list[Run], title: str) -> "Figure":

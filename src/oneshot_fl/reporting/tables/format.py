@@ -88,6 +88,10 @@ def to_csv(sheets: Sequence[Sheet]) -> str:
     return text.getvalue().rstrip("\n")
 
 
+WIDEST = 1_000_000
+"""Characters of a line in which Rich lays a box out; it takes what it needs, and cuts cells that need more."""
+
+
 def to_terminal(sheets: Sequence[Sheet]) -> str:
     """Boxes as wide as their content; a terminal too narrow scrolls or wraps."""
     from rich.console import Console
@@ -95,7 +99,7 @@ def to_terminal(sheets: Sequence[Sheet]) -> str:
     from rich.text import Text
 
     text = io.StringIO()
-    console = Console(file=text, width=400, highlight=False, markup=False)
+    console = Console(file=text, width=WIDEST, highlight=False, markup=False)
     for sheet in sheets:
         console.print(sheet.title, style="bold", soft_wrap=True)
         table = Table()

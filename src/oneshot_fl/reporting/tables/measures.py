@@ -27,6 +27,8 @@ class Measure:
     server: Callable[[Summary], float | None]
     ensembles: Callable[[Summary], dict[str, float]]
     """By the ensemble's name."""
+    taken: Callable[[Summary], bool]
+    """Whether the run looked for it at all; what it looked for and tells as null is not defined on its test images."""
     clients: Callable[[Summary], list[float]]
     """Of those that upload a classifier."""
     lower_is_better: bool = False
@@ -53,6 +55,7 @@ def measure_of(metric: str, *, which: str) -> Measure:
         note=METRICS[metric],
         server=lambda summary: summary["server"].get(key),
         ensembles=lambda summary: summary["ensemble"].get(ENSEMBLE_ROWS.get(metric)) or {},
+        taken=lambda summary: key in summary["server"],
         clients=lambda summary: [own for client in summary["clients"] if (own := client.get(metric)) is not None],
         lower_is_better=metric == "ece",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed
+from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -49,13 +49,20 @@ def shared_of(groups: Sequence[list[Run]]) -> list[Settings]:
 
 
 def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -> list[str]:
-    """Names; those that are alike with the settings in which they differ."""
-    return [with_own(name, own, joint) for name, own in zip(names, set_apart(names, settings), strict=True)]
+    """Names, each another; those that are alike with what they set of the settings in which they differ."""
+    several = list(zip(names, map(without_unset, set_apart(names, settings)), strict=True))
+    short, whole = ([with_own(*named, joint, whole=whole) for named in several] for whole in (False, True))
+    return _numbered([long if short.count(name) > 1 else name for name, long in zip(short, whole, strict=True)])
 
 
-def with_own(name: str, own: Settings, joint: str) -> str:
-    """A name and what sets it apart, if anything does."""
-    return f"{name}{joint}{listed(own)}" if own else name
+def with_own(name: str, own: Settings, joint: str, *, whole: bool = False) -> str:
+    """A name and what sets it apart, if anything does; parts by their class, or `whole`."""
+    return f"{name}{joint}{listed(own, whole=whole)}" if own else name
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Names, those that are still alike with a number."""
+    return [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
 
 
 def set_apart(names: Sequence[str], settings: Sequence[Settings]) -> list[Settings]:
@@ -78,13 +85,18 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return dict(zip(labels, several, strict=True))
 
 
+def labels_in(groups: Iterable[list[Run]]) -> list[str]:
+    """The labels of all rows of groups, each once."""
+    return list(dict.fromkeys(label for group in groups for label in rows_of(group)))
+
+
 def check_against(against: str, runs: Iterable[Run]) -> None:
     """A method that was asked for has to be a row somewhere.
 
     Raises:
         OneshotError: it is none, with the rows that there are.
     """
-    labels = dict.fromkeys(label for group in comparable(runs) for label in rows_of(group))
+    labels = labels_in(comparable(runs))
     if against != AGAINST and against not in labels:
         near = did_you_mean(against, labels)
         raise OneshotError(f"--against {against}: is no row of these runs{near}; choose from {', '.join(labels)}")
@@ -138,29 +150,33 @@ def by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]
 
 
 def references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
-    """Ensembles, and single clients, which all methods share; an ensemble that a method learns is that row's."""
+    """Ensembles, and single clients, which methods mostly share; what differs between them is that row's."""
     done = {label: mine for label, runs in rows.items() if (mine := [run for run in runs if run.summary])}
     names = dict.fromkeys(name for runs in done.values() for run in runs for name in _reported(run, measure))
     found = {label: values for name in names for label, values in _ensemble_rows(name, done, measure).items()}
-    clients = by_seed([run for runs in done.values() for run in runs], lambda summary: _mean(measure.clients(summary)))
-    return found | ({"clients, mean": clients} if clients else {})
+    clients = {label: by_seed(runs, lambda summary: _mean(measure.clients(summary))) for label, runs in done.items()}
+    return found | _shared("clients, mean", clients)
 
 
 def _ensemble_rows(name: str, done: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
-    """One row where all runs of a seed agree, else one for every row of the server's."""
     reported = {label: [run for run in runs if name in _reported(run, measure)] for label, runs in done.items()}
     own = {
         label: by_seed(runs, lambda summary: measure.ensembles(summary)[name])
         for label, runs in reported.items()
         if runs
     }
+    return _shared(f"ensemble: {name}", own)
+
+
+def _shared(name: str, own: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
+    """One row where all runs of a seed agree, else one for every row of the server's that has any."""
     seen: dict[int, set[float]] = {}
     for values in own.values():
         for seed, value in values.items():
             seen.setdefault(seed, set()).add(value)
     if any(len(values) > 1 for values in seen.values()):
-        return {f"ensemble: {name} of {label}": values for label, values in own.items()}
-    return {f"ensemble: {name}": {seed: min(seen[seed]) for seed in sorted(seen)}}
+        return {f"{name} of {label}": values for label, values in own.items() if values}
+    return {name: {seed: min(seen[seed]) for seed in sorted(seen)}} if seen else {}
 
 
 def _reported(run: Run, measure: Measure) -> list[str]:
@@ -172,9 +188,14 @@ def _mean(values: list[float]) -> float | None:
 
 
 def _unmeasured(runs: list[Run], measure: Measure) -> list[str]:
-    """Runs that are done and tell nothing of the measure, which earlier versions did not take."""
-    without = [run for run in runs if run.summary and measure.server(run.summary) is None]
-    return [f"{len(without)} finished runs do not tell it; run them again."] if without else []
+    """Runs that are done and tell nothing of the measure: earlier versions did not take it, or it is not defined."""
+    without = [run.summary for run in runs if run.summary and measure.server(run.summary) is None]
+    undefined = sum(map(measure.taken, without))
+    untold = len(without) - undefined
+    return [
+        *([f"{untold} finished runs do not tell it; run them again."] if untold else []),
+        *([f"For {undefined} finished runs it is not defined on their test images."] if undefined else []),
+    ]
 
 
 def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:

@@ -1,5 +1,6 @@
 """The critical-difference picture: average ranks on a line, and bars over methods that are not told apart."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def draw_ranks(ranking: Ranking, folder: Path) -> Path:
 def critical_differences(ranking: Ranking) -> "Figure":
     """Better methods on the left; their names are below the axis, the better half to its left (Demsar 2006, Fig. 1)."""
     names = list(ranking.ranks)
-    figure, axes = new_figure(8, 1.3 + 0.22 * (len(names) + 2 * len(ranking.alike)))
+    figure, axes = new_figure(_width(names), 1.3 + 0.22 * (len(names) + 2 * len(ranking.alike)))
     below = 0.6 + 0.4 * len(ranking.alike)
     half = (len(names) + 1) // 2
     for n, name in enumerate(names[:half]):
@@ -41,6 +42,15 @@ def critical_differences(ranking: Ranking) -> "Figure":
         axes.plot(ends, [0.35 + 0.4 * n] * 2, color=COLOURS[1], linewidth=4, solid_capstyle="butt")
     _axis(axes, ranking, deepest=below + 0.6 * half)
     return figure
+
+
+ROOM = 28
+"""Characters of a name beside the axis of a figure of 8 inches."""
+
+
+def _width(names: Sequence[str]) -> float:
+    """Inches, wider where names need it, which stand on both sides."""
+    return 8 + 2 * 0.13 * max(0, max(map(len, names)) - ROOM)
 
 
 def _name(axes: "Axes", name: str, rank: float, *, depth: float, end: float, side: str) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, names_of, rank, rows_of
+from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.runs import Run
 
@@ -40,6 +41,8 @@ class Field:
     rows: list[str]
     places: list[Place]
     left_out: int
+    taken: dict[str, list[str]]
+    """By a method that is no label itself, the rows of it that were taken."""
 
     @property
     def blocks(self) -> list[dict[str, float]]:
@@ -60,20 +63,24 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
         wanted: methods or labels; without any, the rows with which most runs are ranked.
 
     Raises:
-        OneshotError: fewer than three rows, or fewer than two seeds and settings that have all of them.
+        OneshotError: fewer than three rows, or fewer than two seeds and settings that have all of them; a wanted row
+            is none, or a method of which one setting has several.
     """
     groups = comparable(runs)
     values = [_values(group, measure) for group in groups]
     rows = list(dict.fromkeys(wanted)) or _most(values)
+    meant = _meant(rows, [list(rows_of(group)) for group in groups])
     if len(rows) < FEWEST_ROWS:
         raise OneshotError(f"--ranks: {len(rows)} rows to rank; name {FEWEST_ROWS} or more by --row")
-    seeds = [_shared({row: found for row in rows if (found := _of(own, row))}, rows) for own in values]
+    seeds = [_shared({row: found for row in rows if (found := _of(own, meant[row]))}, rows) for own in values]
     filled = [(group, blocks) for group, blocks in zip(groups, seeds, strict=True) if blocks]
     if sum(len(blocks) for _, blocks in filled) < FEWEST_BLOCKS:
         raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
     names = _names([group for group, _ in filled])
     places = [Place(name, blocks) for name, (_, blocks) in zip(names, filled, strict=True)]
-    return Field(rows, places, len(groups) - len(filled))
+    there = labels_in(group for group, _ in filled)
+    taken = {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
+    return Field(rows, places, len(groups) - len(filled), taken)
 
 
 def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
@@ -91,10 +98,26 @@ def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
     return sorted(best, key=rank)
 
 
-def _of(values: dict[str, dict[int, float]], row: str) -> dict[int, float]:
-    """The row of that label, else the only one of that method; nothing where there are several or none."""
-    of_method = [label for label in values if label.partition(" ")[0] == row]
-    return values.get(row) or (values[of_method[0]] if len(of_method) == 1 else {})
+def _meant(rows: Sequence[str], settings: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """The labels that each row stands for in settings with these labels: itself, else those of the method."""
+    known = list(dict.fromkeys(label for labels in settings for label in labels))
+    meant = {row: [row] if row in known else [label for label in known if _method(label) == row] for row in rows}
+    for row, labels in meant.items():
+        if not labels:
+            near = did_you_mean(row, [*known, *map(_method, known)])
+            raise OneshotError(f"--row {row}: is no row of these runs{near}; choose from {', '.join(known)}")
+        if any(len(set(labels) & set(others)) > 1 for others in settings):
+            raise OneshotError(f"--row {row}: is several rows of one setting; choose from {', '.join(labels)}")
+    return meant
+
+
+def _method(label: str) -> str:
+    return label.partition(" ")[0]
+
+
+def _of(values: dict[str, dict[int, float]], labels: Sequence[str]) -> dict[int, float]:
+    """What the one of these labels reached that a setting has; nothing where it has none."""
+    return next((values[label] for label in labels if label in values), {})
 
 
 def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[int, dict[str, float]]:
@@ -124,6 +147,7 @@ def _averages(field: Field, measure: Measure) -> Sheet:
         f"{measure.note}, {measure.header}; rank 1 is best.",
         f"Over settings and seeds: {_tested(ranking)}",
         *_over_settings(field),
+        *(f"{row} stands for {', '.join(labels)}." for row, labels in field.taken.items()),
         *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
     ]
     return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)

@@ -1,7 +1,7 @@
 """Runs as tables need them: read from summaries, and from the traces of those that have none."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.disk import make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
 Status = Literal["done", "failed", "interrupted", "unfinished"]
@@ -132,7 +133,7 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
         OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
     runs: dict[str, Run] = {}
-    for run in same_data_alike(_read_all(paths)):
+    for run in same_data_alike(_read_all(list(paths))):
         key = _identity(run)
         older = runs.get(key, run)
         kept = older if older.status == "done" and run.status != "done" else run
@@ -186,9 +187,10 @@ def _with_data(run: Run, more: Settings) -> Run:
     return replace(run, settings={**run.settings, "data": {**run.settings.get("data", {}), **more}})
 
 
-def _read_all(paths: Iterable[Path]) -> list[Run]:
+def _read_all(paths: Sequence[Path]) -> list[Run]:
     """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
-    records = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
+    parsed = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
+    records = [record for record in parsed if not _passed_over(*record)]
     finished = {folder for record, _, folder in records if folder is not None and "server" in record}
     studies: dict[Path, frozenset[str]] = {}
     runs = []
@@ -197,7 +199,18 @@ def _read_all(paths: Iterable[Path]) -> list[Run]:
             studies[folder] = frozenset({record.get("study", UNKNOWN)})
         elif record.get("kind") != "aggregation":
             runs.append(_run(record, place, folder))
+    if not runs:
+        held = "aggregations only" if records else "no run"
+        raise OneshotError(f"{', '.join(map(str, paths))}: holds {held}; {GIVE}")
     return [replace(run, studies=studies[run.folder]) if run.summary and run.folder in studies else run for run in runs]
+
+
+def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> bool:
+    """Whether it is another program's file below a folder that was given, which is said."""
+    theirs = folder is not None and not record.keys() & OURS
+    if theirs:
+        say(f"{place}: not of this program ({NEITHER}), passed over")
+    return theirs
 
 
 def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
@@ -206,23 +219,36 @@ def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
     places: set[Path] = set()
     for path in paths:
         if path.is_file():
-            lines = _text(path).splitlines()
-            files += [(line, f"{path}, line {number}", None) for number, line in enumerate(lines, 1)]
+            files += [(text, place, None) for text, place in _lines(path)]
         elif found := [place for name in (SUMMARY, TRACE) for place in path.rglob(name)]:
             places.update(found)
         else:
-            raise OneshotError(f"{path}: no {SUMMARY} in or below it; give the folder of a run or of a sweep")
+            raise OneshotError(f"{path}: no {SUMMARY} in or below it; {GIVE}")
     return files + [(_text(place), str(place), place.parent) for place in sorted(places, key=_age)]
+
+
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """Of each record of a file its text and what errors call it: of a line, or of a file that is one over many."""
+    text = _text(path)
+    if len(text.splitlines()) > 1 and _is_json(text):
+        return [(text, str(path))]
+    lines = [(line, f"{path}, line {number}") for number, line in enumerate(text.splitlines(), 1)]
+    return [(line, place) for line, place in lines if line.strip()]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text()
     except UnicodeDecodeError as error:
-        raise OneshotError(
-            f"{path}: not what this version writes (it is no text); give the folder of a run or of a sweep, or a file "
-            "that --collect wrote"
-        ) from error
+        raise OneshotError(f"{path}: not what this version writes (it is no text); {GIVE}") from error
     except OSError as error:
         raise OneshotError(f"{path}: cannot be read ({reason(error)})") from error
 
@@ -234,19 +260,33 @@ def _age(path: Path) -> tuple[float, str]:
 def collect(runs: Iterable[Run], file: Path) -> None:
     """One file with a line for every finished run: its summary, of the rounds only the accuracies.
 
+    `studies` names those of other runs that it stands for, where there are any.
+
     Raises:
         OneshotError: it cannot be written.
     """
-    summaries = [run.summary for run in runs if run.summary]
-    slim = [{**each, "rounds": [_accuracy_only(row) for row in each["rounds"]]} for each in summaries]
+    lines = [json.dumps(_slim(run.summary) | _other_studies(run)) for run in runs if run.summary]
     make_folder(file.parent)
-    write_atomically(file, "".join(f"{json.dumps(each)}\n" for each in slim))
+    write_atomically(file, "".join(f"{line}\n" for line in lines))
+
+
+def _slim(summary: dict[str, Any]) -> dict[str, Any]:
+    return {**summary, "rounds": [_accuracy_only(row) for row in summary["rounds"]]}
+
+
+def _other_studies(run: Run) -> dict[str, list[str]]:
+    others = sorted(run.studies - {run.study, UNKNOWN})
+    return {"studies": others} if others else {}
 
 
 def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:
     return {"round": row["round"], "accuracy": row["accuracy"]}
 
 
+GIVE = "give the folder of a run or of a sweep, or a file that --collect wrote"
+OURS = {"schema", "method", "kind", "status"}
+"""Keys of which every summary and every trace has one."""
+NEITHER = "neither schema nor method in it"
 UNKNOWN = "?"
 FACTS: dict[str, Any] = {
     **dict.fromkeys(("method", "data", "budget", "study"), UNKNOWN),
@@ -262,14 +302,15 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except ValueError as error:
-        raise _foreign(place, error) from error
+        raise _foreign(place, repr(error)) from error
     if not isinstance(record, dict):
-        raise _foreign(place, TypeError(type(record).__name__))
+        raise _foreign(place, f"no object but {type(record).__name__}")
     return record
 
 
-def _foreign(place: str, error: Exception) -> OneshotError:
-    return OneshotError(f"{place}: not what this version writes ({error!r}); run it again")
+def _foreign(place: str, why: str) -> OneshotError:
+    damaged = why != NEITHER and place.endswith((SUMMARY, TRACE))
+    return OneshotError(f"{place}: not what this version writes ({why}); {'run it again' if damaged else GIVE}")
 
 
 def begun(record: Mapping[str, Any]) -> Run:
@@ -282,11 +323,12 @@ def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
     try:
         status = STATUSES.get(record.get("status", ""))
         facts = {name: record.get(name) or unknown if status else record[name] for name, unknown in FACTS.items()}
-        overrides, searched = (tuple(record.get(key) or ()) for key in ("overrides", "searched"))
+        overrides, searched, studies = (tuple(record.get(key) or ()) for key in ("overrides", "searched", "studies"))
     except (KeyError, TypeError) as error:
-        raise _foreign(place, error) from error
+        raise _foreign(place, repr(error) if record.keys() & OURS else NEITHER) from error
     known = {**facts, "folder": folder, "overrides": overrides, "searched": searched, "complete": "overrides" in record}
     if "server" in record:
-        return Run(**known, status="done", summary=record)
+        summary = {key: value for key, value in record.items() if key != "studies"}
+        return Run(**known, status="done", summary=summary, studies=frozenset(studies))
     reason = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
     return Run(**known, status=status or "unfinished", error=reason)

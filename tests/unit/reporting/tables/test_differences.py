@@ -51,6 +51,7 @@ def test_only_what_differs_is_said():
     several = [{"data": {"size": 28, "mean": 0.5}}, {"data": {"size": 30, "mean": 0.5}}, {"data": {"mean": 0.5}}]
     assert [listed(each) for each in differing(several)] == ["data.size=28", "data.size=30", "data.size=null"]
     assert told("init._target_", "oneshot_fl.parts.inits.Fresh") == "init=Fresh"
+    assert told("init._target_", None) == "init=null"
 
 
 def test_needs_are_those_of_all_parts_and_nothing_where_a_part_is_not_here():

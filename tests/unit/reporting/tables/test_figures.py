@@ -57,6 +57,13 @@ def test_pictures_are_written(make_run, tmp_path):
     assert [path.name for path in draw(runs, tmp_path)] == ["rounds-1.png", "aggregation.png"]
 
 
+def test_figures_of_earlier_runs_are_not_left_beside_new_ones(make_run, tmp_path):
+    for name in ("rounds-1.png", "rounds-12.png", "aggregation.png", "rounds-mine.png"):
+        (tmp_path / name).touch()
+    draw([make_run()], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rounds-1.png", "rounds-mine.png"]
+
+
 def test_a_place_for_pictures_that_is_none_is_one_line(make_run, tmp_path):
     runs = [_with(make_run(), [0.2, 0.4])]
     (tmp_path / "file").touch()

@@ -52,3 +52,11 @@ def test_the_terminal_shows_title_rows_and_notes():
     assert text.startswith("a_b, 50%\n")
     assert "│ fedavg │ 20.00 ± 1.00 │" in text
     assert text.endswith("A note.")
+
+
+def test_nothing_is_cut_on_a_terminal_however_wide_it_is():
+    command, numbers = "oneshot-fl " + "x" * 430 + " seed=17", [f"{n}.00 ± 1.00 [+1.00, +2.00]" for n in range(40)]
+    lines = FORMATS["terminal"]([Sheet("wide", ["", *map(str, range(40)), "command"], [["a", *numbers, command]])])
+    assert "…" not in lines
+    assert all(cell in lines for cell in (*numbers, command))
+    assert max(map(len, lines.splitlines())) < 2000

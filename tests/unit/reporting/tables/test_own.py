@@ -55,6 +55,15 @@ def test_another_figure_takes_the_place_of_accuracy_where_runs_tell_it(make_run)
     assert sheet.notes[1:] == ["1 finished runs do not tell it; run them again."]
 
 
+def test_what_is_not_defined_on_the_test_images_is_no_reason_to_run_again(make_run):
+    runs = [make_run(0.5, seed=seed) for seed in (0, 1)]
+    runs[0].summary["server"]["macro_auroc"] = None
+    assert _sheet(runs, measure_of("macro_auroc", which="last")).notes[1:] == [
+        "1 finished runs do not tell it; run them again.",
+        "For 1 finished runs it is not defined on their test images.",
+    ]
+
+
 def test_failed_and_unfinished_seeds_are_told(make_run):
     rows = _rows(_sheet([make_run(0.5), make_run(None, seed=1), make_run(None, seed=2, status="unfinished")]))
     assert rows["fedhydra"]["seeds"] == "0"
@@ -142,6 +151,37 @@ def test_no_run_is_lost_where_a_number_is_written_in_two_ways(make_run):
     assert [run.seed for run in rows_of(group)["fedhydra"]] == [0, 1, 2, 3]
 
 
+def test_what_a_row_does_not_set_is_left_out_of_its_label(make_run):
+    part = {"_target_": "lab.Turned", "draw": 1, "samples": None}
+    settings = [{"method": {"variations": part}}, {}, {"method": {"variations": {"_target_": "lab.Bent"}}}]
+    rows = rows_of([make_run(settings=each) for each in settings])
+    turned, plain, bent = rows
+    assert (turned, plain, bent) == (
+        "fedhydra method.variations=Turned, method.variations.draw=1",
+        "fedhydra",
+        "fedhydra method.variations=Bent",
+    )
+
+
+def test_parts_of_one_name_and_of_two_modules_are_two_rows(make_run):
+    def run(module, seed):
+        target = f"{module}.Warm"
+        settings = {"method": {"init": {"_target_": target}}}
+        return make_run(0.2 + 0.5 * seed, seed=seed, changed={"init._target_": target}, settings=settings)
+
+    rows = _rows(_sheet([run("lab.v1", 0), run("lab.v2", 1)]))
+    assert {label: row["seeds"] for label, row in list(rows.items())[:2]} == {
+        "fedhydra (init=Warm) method.init=lab.v1.Warm": "0",
+        "fedhydra (init=Warm) method.init=lab.v2.Warm": "1",
+    }
+
+
+def test_rows_that_nothing_tells_apart_are_numbered(make_run):
+    runs = [make_run(seed=n, settings={"method": {"mine": mine}}) for n, mine in enumerate((1, "1"))]
+    told = {label: [run.seed for run in mine] for label, mine in rows_of(runs).items()}
+    assert told == {"fedhydra method.mine=1 #1": [0], "fedhydra method.mine=1 #2": [1]}
+
+
 def test_groups_whose_server_or_order_of_clients_differs_say_so(make_run):
     models = [
         {"clients": ["cnn2", "lenet5"], "server": "cnn2"},
@@ -162,6 +202,15 @@ def test_an_ensemble_that_methods_learn_apart_has_a_row_for_each(make_run):
     assert rows["ensemble: uniform"]["server, last round"] == "50.00"
     assert rows["ensemble: boosted of co_boosting"]["server, last round"] == "60.00"
     assert rows["ensemble: boosted of co_boosting (ensemble.step=0.1)"]["server, last round"] == "70.00"
+
+
+def test_clients_that_methods_leave_apart_have_a_row_for_each(make_run):
+    runs = [make_run(method=method, seed=seed) for method in ("fedavg", "dense") for seed in (0, 1)]
+    runs[2].summary["clients"] = [{"accuracy": 0.9}, {"accuracy": None}]
+    rows = _rows(_sheet(runs))
+    assert "clients, mean" not in rows
+    assert rows["clients, mean of fedavg"]["server, last round"] == "30.00 ± 0.00"
+    assert rows["clients, mean of dense"]["server, last round"] == "60.00 ± 42.43"
 
 
 def test_an_interrupted_seed_is_told(make_run):

@@ -29,3 +29,16 @@ def test_a_place_that_is_none_is_one_line(tmp_path):
     (tmp_path / "ranks.png").mkdir()
     with pytest.raises(OneshotError, match=rf"^{tmp_path}: cannot be written \(Is a directory\)"):
         draw_ranks(ranked(BLOCKS), tmp_path)
+
+
+def test_long_names_are_inside_the_picture_and_leave_room_for_the_axis():
+    names = [f"fedhydra (ensemble.in_model=False, objective.adv.weight={n})" for n in range(9)]
+    figure = critical_differences(ranked([{name: order * n for n, name in enumerate(names)} for order in (1, 2, 3)]))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    width = figure.bbox.width
+    boxes = [text.get_window_extent() for text in axes.texts]
+    space = 5  # each text ends and begins with one, in pixels
+    assert all(box.x0 >= -space and box.x1 <= width + space for box in boxes)
+    first, last = axes.transData.transform([(1, 0), (9, 0)])[:, 0]
+    assert last - first > 300

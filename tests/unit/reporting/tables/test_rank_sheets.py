@@ -62,6 +62,41 @@ def test_rows_are_chosen_by_method_or_label(runs, make_run):
     assert field_of(runs, LAST, ["dense", "fedhydra", "fedavg", "dense"]).rows == ["dense", "fedhydra", "fedavg"]
 
 
+def _kept(make_run, alpha, method="dense"):
+    settings = {"partition": {"alpha": alpha}, "method": {"source": {"reset": False}}}
+    changed = {"source.reset": False}
+    return [make_run(0.9, method=method, seed=seed, settings=settings, changed=changed) for seed in (0, 1)]
+
+
+def test_a_row_is_never_one_of_another_label_elsewhere(runs, make_run):
+    plain = [run for run in runs if run.method != "dense" or run.setting("partition.alpha") == 0.1]
+    for wanted in ([], ["fedavg", "dense", "fedhydra"]):
+        field = field_of([*plain, *_kept(make_run, 0.5)], LAST, wanted)
+        assert [place.name for place in field.places] == ["mnist, dirichlet 0.1, cnn2"]
+        assert field.left_out == 1
+
+
+def test_a_method_that_is_no_label_says_what_it_stands_for(runs, make_run):
+    kept = [run for alpha in REACHED for run in _kept(make_run, alpha, "ot")]
+    unused = make_run(method="ot", data="svhn", changed={"solver.steps": 2})
+    field = field_of([*runs, *kept, unused], LAST, ["fedavg", "ot", "fedhydra"])
+    assert len(field.blocks) == 4
+    assert "ot stands for ot (source.reset=False)." in rank_sheets(field, LAST)[0].notes
+    assert not any("stands for" in note for note in rank_sheets(field_of(runs, LAST), LAST)[0].notes)
+
+
+def test_a_row_that_is_none_or_several_is_told_with_those_that_there_are(runs, make_run):
+    with pytest.raises(
+        OneshotError, match=r"--row dens: is no row of these runs, did you mean dense\?; choose from fed"
+    ):
+        field_of(runs, LAST, ["fedavg", "dens", "fedhydra"])
+    other = make_run(method="ot", settings={"partition": {"alpha": 0.1}}, changed={"solver.steps": 2})
+    several = [*runs, *_kept(make_run, 0.1, "ot"), other]
+    line = r"--row ot: is several rows of one setting; choose from ot \(source.reset=False\), ot \(solver.steps=2\)"
+    with pytest.raises(OneshotError, match=line):
+        field_of(several, LAST, ["fedavg", "ot", "fedhydra"])
+
+
 def test_without_choice_the_rows_are_those_that_rank_most_runs(runs, make_run):
     begun = make_run(0.9, method="fedavg", data="svhn")
     only_here = make_run(0.9, method="ot", settings={"partition": {"alpha": 0.5}})
@@ -88,6 +123,6 @@ def test_what_is_better_low_is_ranked_so(runs):
         (["fedavg", "dense", "ot"], "--ranks: no two seeds or settings have all of fedavg, dense, ot; name fewer by"),
     ],
 )
-def test_too_little_to_rank_is_one_line(runs, wanted, line):
+def test_too_little_to_rank_is_one_line(runs, make_run, wanted, line):
     with pytest.raises(OneshotError, match=line):
-        field_of(runs, LAST, wanted)
+        field_of([*runs, make_run(method="ot", data="svhn")], LAST, wanted)

@@ -241,3 +241,45 @@ def test_what_is_no_text_is_refused_by_name(tmp_path):
     for path in (tmp_path, tmp_path / "summary.json"):
         with pytest.raises(OneshotError, match=r"summary.json: not what this version writes \(it is no text\); give"):
             read_runs([path])
+
+
+def test_collected_runs_still_stand_for_those_of_other_studies(tmp_path):
+    _summary(tmp_path / "run", study="default")
+    _write(tmp_path / "run" / "run.json", study="fedhydra/table4", status="done")
+    collect(read_runs([tmp_path / "run"]), tmp_path / "all.jsonl")
+    (run,) = read_runs([tmp_path / "all.jsonl"])
+    assert run.study == "default"
+    assert run.belongs_to("fedhydra/table4")
+    assert "studies" not in run.summary
+
+
+def test_aggregations_alone_are_no_runs(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps({"kind": "aggregation", "server": {}}))
+    with pytest.raises(OneshotError, match=rf"^{tmp_path}: holds aggregations only; give the folder of a run"):
+        read_runs([tmp_path])
+    (tmp_path / "all.jsonl").write_text("\n")
+    with pytest.raises(OneshotError, match=r"all.jsonl: holds no run; give"):
+        read_runs([tmp_path / "all.jsonl"])
+
+
+def test_a_summary_that_is_given_itself_is_read(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps({**RECORD, **RESULT}, indent=1))
+    assert [run.method for run in read_runs([tmp_path / "summary.json"])] == ["fedavg"]
+
+
+def test_blank_lines_of_a_collected_file_are_passed_over(tmp_path):
+    lines = [json.dumps({**RECORD, **RESULT, "seed": seed}) for seed in (0, 1)]
+    (tmp_path / "all.jsonl").write_text("\n \n".join(lines) + "\n\n")
+    assert [run.seed for run in read_runs([tmp_path / "all.jsonl"])] == [0, 1]
+
+
+def test_files_of_another_program_below_a_folder_are_passed_over_and_said(tmp_path, capsys):
+    _summary(tmp_path / "run")
+    for name in ("summary.json", "run.json"):
+        (tmp_path / name).write_text('{"lr": 1}')
+    assert len(read_runs([tmp_path])) == 1
+    assert "summary.json: not of this program (neither schema nor method in it), passed over" in capsys.readouterr().err
+    with pytest.raises(
+        OneshotError, match=r"summary.json, line 1: not what .* \(neither schema nor method in it\); give"
+    ):
+        read_runs([tmp_path / "summary.json"])
