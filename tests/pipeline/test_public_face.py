@@ -98,3 +98,11 @@ def test_a_job_whose_model_was_damaged_since_is_run_again(tmp_path):
     model.write_bytes(whole[:-4])
     oneshot_fl.run(*overrides, folder=tmp_path / "third")
     assert (tmp_path / "third" / "server.safetensors").read_bytes() == whole
+
+
+def test_one_run_of_an_experiment_that_is_a_sweep_says_so(tmp_path, capsys):
+    own = ("experiment=digits_dirichlet", *TINY, f"store={tmp_path / 'store'}", "clients.epochs=1", "method=fedavg")
+    oneshot_fl.run(*own, folder=tmp_path / "run")
+    assert "experiment=digits_dirichlet is a sweep of 5 jobs over seed" in capsys.readouterr().err
+    oneshot_fl.run(*own, "seed=0", folder=tmp_path / "job")
+    assert "is a sweep" not in capsys.readouterr().err
