@@ -100,7 +100,8 @@ def train_client(
 
     Args:
         folder: one folder of images for each class.
-        overrides: of the clients' settings: `train_client("images", "model=cnn2", "data.size=28", out="a.safetensors")`
+        overrides: of clients' settings: `train_client("images", "model=cnn2", "data.size=28", out="a.safetensors")`;
+            of the others `partition.clients` and, where the clients need it, `method=NAME`.
         out: the upload, ending in `.safetensors`.
         number: of the client, from 0; its random draws depend on it.
         classes: of the federation, in an order that all clients share; by default those that there are folders of.
