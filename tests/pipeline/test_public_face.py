@@ -53,6 +53,8 @@ def test_mistakes_are_one_line(tmp_path):
         oneshot_fl.run("method=densee", folder=tmp_path / "run")
     with pytest.raises(OneshotError, match=r"^clients\.epochs=-1: "):
         oneshot_fl.run("clients.epochs=-1", folder=tmp_path / "run")
+    with pytest.raises(OneshotError, match=r"^hydra\.run\.dir=x: .*folder=DIR"):
+        oneshot_fl.run("hydra.run.dir=x", folder=tmp_path / "other")
     trace = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (trace["status"], trace["method"]) == ("failed", "fedhydra")
     with pytest.raises(OneshotError, match="holds no finished run"):

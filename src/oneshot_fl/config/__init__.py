@@ -54,11 +54,12 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
     from oneshot_fl.config.single import left_out
-    from oneshot_fl.config.words import check_words
+    from oneshot_fl.config.words import check_no_hydras, check_words
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.process import say
 
     check_words(overrides)
+    check_no_hydras(overrides)
     try:
         whole = with_hydras(*overrides)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose

@@ -26,6 +26,20 @@ def check_words(words: Iterable[str]) -> None:
             raise OneshotError(_one_of(word, override.key_or_group, listed))
 
 
+def check_no_hydras(words: Iterable[str]) -> None:
+    """Refuse settings of Hydra's own, which are of its command line; where choices lie beside ours may be said.
+
+    Raises:
+        OneshotError: there is one.
+    """
+    for word in words:
+        if group_of(word) == "hydra" and not word.startswith("hydra.searchpath="):
+            raise OneshotError(
+                f"{word}: has no place here: Hydra's settings are of the command line (python -m oneshot_fl); a run's "
+                "folder is folder=DIR"
+            )
+
+
 def group_of(word: str) -> str:
     """The group or key at the top of the configuration that an override is about: `+evaluate.privacy=null`."""
     return word.lstrip("+~").partition("=")[0].replace("/", ".").replace("@", ".").partition(".")[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oneshot_fl.config.words import check_words
+from oneshot_fl.config.words import check_no_hydras, check_words
 from oneshot_fl.errors import OneshotError
 
 
@@ -33,3 +33,17 @@ def test_loggers_and_values_may_be_lists_and_what_is_no_override_is_left_to_othe
     check_words(
         ["logger=[csv,wandb]", "model.names=[cnn1,cnn2]", "model=a,b", "-m", "--config-dir=[a]", "x=[1,2", "~x"]
     )
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra.run.dir=x", "hydra/launcher=joblib", "++hydra.mode=MULTIRUN", "~hydra.sweeper"]
+)
+def test_hydras_own_settings_are_refused_where_nobody_reads_them(word):
+    with pytest.raises(OneshotError) as caught:
+        check_no_hydras(["seed=1", word])
+    assert str(caught.value).startswith(f"{word}: has no place here")
+    assert "folder=DIR" in str(caught.value)
+
+
+def test_where_choices_lie_is_read_everywhere():
+    check_no_hydras(["hydra.searchpath=[file:///own]", "method=fedavg"])
