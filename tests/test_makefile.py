@@ -34,3 +34,21 @@ def test_a_column_that_fails_is_told_at_the_end_and_one_that_was_stopped_ends_al
     done = _make("evidence", "DATA=data", f"READY={tmp_path / 'ready'}", f"RUN={run}")
     assert (done.returncode == 0) == (code == 0)
     assert (tmp_path / "ran").read_text().split() == COLUMNS[:columns]
+
+
+@pytest.mark.parametrize(
+    ("target", "data", "word"),
+    [
+        ("evidence", "my data=1,2", "data.root='my data=1,2'"),
+        ("evidence", "~/data", "data.root='~/data'"),
+        ("gpu-evidence", "my data=1,2", "my data=1,2"),
+        ("gpu-evidence", "~/data", f"{Path.home()}/data"),
+    ],
+)
+def test_a_folder_of_any_name_arrives_as_one_word(target, data, word, tmp_path):
+    (tmp_path / "ready").touch()
+    run = tmp_path / "run"
+    run.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/words\n')
+    run.chmod(0o755)
+    assert _make(target, f"DATA={data}", f"READY={tmp_path / 'ready'}", f"RUN={run}").returncode == 0
+    assert word in (tmp_path / "words").read_text().splitlines()
