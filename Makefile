@@ -69,12 +69,12 @@ bench: $(READY)  ## Measure the speed, an hour on a quiet machine
 evidence: $(READY)  ## Columns of the papers' tables at their own budgets: days, resumable (DATA=folder of data sets)
 	@# A column that fails does not keep the others from running, but one that was stopped does (128 and more).
 	code=0; for name in mnist_dirichlet mnist_two_classes; do \
-		$(RUN) -m oneshot_fl -m experiment=evidence/$$name data.root=$(DATA) hydra.sweep.dir=multirun/evidence/$$name \
+		$(RUN) -m oneshot_fl -m experiment=evidence/$$name "data.root='$(DATA)'" hydra.sweep.dir=multirun/evidence/$$name \
 			|| { code=$$?; [ $$code -lt 128 ] || break; }; \
 	done; exit $$code
 
 gpu-evidence: $(READY)  ## What only a GPU can tell, in pieces of 10 minutes that go on (DATA=folder of data sets)
-	$(RUN) -m benchmarks.gpu_evidence --data $(DATA)
+	$(RUN) -m benchmarks.gpu_evidence --data "$(patsubst ~/%,$(HOME)/%,$(DATA))"
 
 clean:  ## Remove the environment, caches and run folders (not the store of results)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis outputs multirun dist build site

@@ -48,3 +48,21 @@ def test_a_change_that_could_not_be_told_is_judged_by_no_test_and_fails(code, ju
     done = _make("check", "BASE=mian", f"READY={tmp_path / 'ready'}", f"RUN={run}")
     assert (done.returncode == 0) == (code == 0)
     assert (told.read_text().split() if told.exists() else []) == judged
+
+
+@pytest.mark.parametrize(
+    ("target", "data", "word"),
+    [
+        ("evidence", "my data=1,2", "data.root='my data=1,2'"),
+        ("evidence", "~/data", "data.root='~/data'"),
+        ("gpu-evidence", "my data=1,2", "my data=1,2"),
+        ("gpu-evidence", "~/data", f"{Path.home()}/data"),
+    ],
+)
+def test_a_folder_of_any_name_arrives_as_one_word(target, data, word, tmp_path):
+    (tmp_path / "ready").touch()
+    run = tmp_path / "run"
+    run.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/words\n')
+    run.chmod(0o755)
+    assert _make(target, f"DATA={data}", f"READY={tmp_path / 'ready'}", f"RUN={run}").returncode == 0
+    assert word in (tmp_path / "words").read_text().splitlines()

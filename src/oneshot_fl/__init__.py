@@ -7,9 +7,11 @@ the `results` of many runs.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Pat
     from oneshot_fl.config.compose import reading_also
     from oneshot_fl.job import job
 
+    _check_overrides(overrides, "run")
+    _check_paths(folder=folder, config_dir=config_dir, optional=("folder", "config_dir"))
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
     with reading_also(None if config_dir is None else Path(config_dir)):
         return Result(job(*from_overrides(*overrides), place), place)
@@ -81,6 +85,8 @@ def aggregate(
     """
     from oneshot_fl.aggregation.run import aggregate as make
 
+    _check_paths(uploads=uploads, folder=folder, test=test, optional=("test",))
+    _check_overrides(overrides, "aggregate", first="uploads, ")
     tested = None if test is None else Path(test)
     summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
     return Result(summary, Path(folder))
@@ -100,7 +106,8 @@ def train_client(
 
     Args:
         folder: one folder of images for each class.
-        overrides: of the clients' settings: `train_client("images", "model=cnn2", "data.size=28", out="a.safetensors")`
+        overrides: of clients' settings: `train_client("images", "model=cnn2", "data.size=28", out="a.safetensors")`;
+            of the others `partition.clients` and, where the clients need it, `method=NAME`.
         out: the upload, ending in `.safetensors`.
         number: of the client, from 0; its random draws depend on it.
         classes: of the federation, in an order that all clients share; by default those that there are folders of.
@@ -111,6 +118,12 @@ def train_client(
     """
     from oneshot_fl.aggregation.client import train_client as train
 
+    _check_paths(folder=folder, out=out)
+    _check_overrides(overrides, "train_client", first="folder, ")
+    if type(number) is not int:
+        raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
+    if not Path(folder).is_dir():
+        raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
     return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 
@@ -129,6 +142,7 @@ def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
     """
     from oneshot_fl.serving.load import load as loaded
 
+    _check_paths(place=place)
     return loaded(Path(place), allowed=allowed)
 
 
@@ -136,8 +150,26 @@ def results(*folders: str | Path) -> list[dict[str, Any]]:
     """The summaries of every finished run in or below `folders`, oldest first.
 
     Raises:
-        OneshotError: a folder is missing or holds no run.
+        OneshotError: there is no folder, or one is missing or holds no run.
     """
     from oneshot_fl.reporting.tables.runs import read_runs
 
+    if not folders:
+        raise OneshotError('results(): needs a folder of runs, for instance results("outputs")')
+    for folder in folders:
+        _check_paths(folder=folder)
     return [run.summary for run in read_runs(map(Path, folders)) if run.summary]
+
+
+def _check_overrides(overrides: Sequence[object], function: str, *, first: str = "") -> None:
+    for each in overrides:
+        if isinstance(each, list | tuple):
+            raise OneshotError(f"{each!r}: overrides are given one by one; write {function}({first}*{each!r})")
+        if not isinstance(each, str):
+            raise OneshotError(f"{each!r}: must be an override, a text like 'seed=0'")
+
+
+def _check_paths(*, optional: Collection[str] = (), **places: object) -> None:
+    for name, place in places.items():
+        if not isinstance(place, str | PathLike) and not (place is None and name in optional):
+            raise OneshotError(f"{name}={place!r}: must be a path, a text or a pathlib.Path")

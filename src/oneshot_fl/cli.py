@@ -64,11 +64,21 @@ def main() -> None:
             print_whatever_it_is()
             with mistakes_told():
                 app(prog_name="oneshot-fl")
+        elif words and "=" not in words[0] and not words[0].startswith(("-", "+", "~")):
+            with mistakes_told():
+                raise OneshotError(_no_such_command(words[0]))
         else:
             from oneshot_fl.__main__ import main as hydra_main
 
             _find_own_code()
             hydra_main()
+
+
+def _no_such_command(word: str) -> str:
+    from oneshot_fl.config.compose import did_you_mean
+
+    near = did_you_mean(word, OWN) or ";"
+    return f"{word}: there is no such command{near} choose from {', '.join(OWN)}, or set KEY=VALUE to run an experiment"
 
 
 def _find_own_code(*, apart_from: Path | None = None) -> None:

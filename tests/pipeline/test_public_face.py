@@ -53,6 +53,8 @@ def test_mistakes_are_one_line(tmp_path):
         oneshot_fl.run("method=densee", folder=tmp_path / "run")
     with pytest.raises(OneshotError, match=r"^clients\.epochs=-1: "):
         oneshot_fl.run("clients.epochs=-1", folder=tmp_path / "run")
+    with pytest.raises(OneshotError, match=r"^hydra\.run\.dir=x: .*folder=DIR"):
+        oneshot_fl.run("hydra.run.dir=x", folder=tmp_path / "other")
     trace = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (trace["status"], trace["method"]) == ("failed", "fedhydra")
     with pytest.raises(OneshotError, match="holds no finished run"):
@@ -98,3 +100,44 @@ def test_a_job_whose_model_was_damaged_since_is_run_again(tmp_path):
     model.write_bytes(whole[:-4])
     oneshot_fl.run(*overrides, folder=tmp_path / "third")
     assert (tmp_path / "third" / "server.safetensors").read_bytes() == whole
+
+
+def test_one_run_of_an_experiment_that_is_a_sweep_says_so(tmp_path, capsys):
+    own = ("experiment=digits_dirichlet", *TINY, f"store={tmp_path / 'store'}", "clients.epochs=1", "method=fedavg")
+    oneshot_fl.run(*own, folder=tmp_path / "run")
+    assert "experiment=digits_dirichlet is a sweep of 5 jobs over seed" in capsys.readouterr().err
+    oneshot_fl.run(*own, "seed=0", folder=tmp_path / "job")
+    assert "is a sweep" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: oneshot_fl.run(["seed=0"]),
+            r"^\['seed=0'\]: overrides are given one by one; write run\(\*\['seed=0'\]\)$",
+        ),
+        (lambda: oneshot_fl.run({}), "^{}: must be an override, a text like 'seed=0'$"),
+        (lambda: oneshot_fl.run(None), "^None: must be an override"),
+        (lambda: oneshot_fl.run("seed=0", folder=3), "^folder=3: must be a path"),
+        (lambda: oneshot_fl.run(config_dir=["conf"]), r"^config_dir=\['conf'\]: must be a path"),
+        (lambda: oneshot_fl.results(["dir"]), r"^folder=\['dir'\]: must be a path"),
+        (oneshot_fl.results, "needs a folder of runs"),
+        (lambda: oneshot_fl.load(3), "^place=3: must be a path"),
+        (lambda: oneshot_fl.aggregate("uploads", folder=None), "^folder=None: must be a path"),
+        (
+            lambda: oneshot_fl.aggregate("uploads", ["seed=0"], folder="out"),
+            r"write aggregate\(uploads, \*\['seed=0'\]",
+        ),
+        (
+            lambda: oneshot_fl.train_client("images", out="a.safetensors", number="0"),
+            "^number='0': must be a whole number",
+        ),
+        (lambda: oneshot_fl.train_client("nosuch", out="a.safetensors"), "^folder=nosuch: there is no such folder"),
+    ],
+)
+def test_what_is_of_another_type_is_one_line(call, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OneshotError, match=says):
+        call()
+    assert not list(tmp_path.iterdir())

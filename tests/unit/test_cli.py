@@ -53,6 +53,21 @@ def test_any_other_first_word_is_hydras(call, monkeypatch, words):
     assert seen == [list(words)]
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("tabels", "multirun"), "tabels: there is no such command, did you mean tables? choose from tables, report, "),
+        (("aggregat", "up", "--out", "o"), "aggregat: there is no such command, did you mean aggregate? choose from "),
+        (("help",), "help: there is no such command; choose from tables, report, "),
+    ],
+)
+def test_a_misspelt_command_is_told_with_those_that_there_are(call, words, line):
+    code, printed, errors = call(*words)
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith(f"oneshot_fl: {line}")
+    assert errors.endswith("dashboard, or set KEY=VALUE to run an experiment\n")
+
+
 HELP = (sys.executable, "-m", "oneshot_fl", "--help")
 
 

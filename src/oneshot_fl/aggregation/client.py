@@ -8,6 +8,7 @@ import torch
 from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
+from oneshot_fl.config.words import group_of
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Tones
 from oneshot_fl.data.images import labelled, read_images
@@ -70,10 +71,34 @@ def train_client(
     return write_model(out, client.upload.model.state_dict(), _description(client, plan, data))
 
 
+OF_THE_SERVER = ("gate", "hearing", "stratify", "recite", "distill", "generator", "evaluate", "server_model")
+OF_RUNS = (
+    *("attack", "proxy", "communication_rounds", "development", "data_root"),
+    *("experiment", "study", "logger", "plots", "hydra"),
+)
+"""Groups and keys of whole runs."""
+ITS_OWN_IMAGES = "a client's data are the images in its own folder"
+NOT_HERE = {
+    **dict.fromkeys(OF_THE_SERVER, "that is the server's, and a client only trains and uploads"),
+    **dict.fromkeys(OF_RUNS, "only whole runs have it, and this is one client"),
+    "method": "that is the server's, and a client only trains and uploads (method=NAME alone may say what for)",
+    "partition": f"{ITS_OWN_IMAGES}; only partition.clients says something of them all",
+    "data": ITS_OWN_IMAGES,
+}
+"""Why overrides of a group have no place in the training of one client."""
+STILL_HERE = ("method", "partition.clients")
+
+
+def _check_override(override: str) -> None:
+    group, key = group_of(override), override.lstrip("+~").partition("=")[0]
+    if group not in NOT_HERE or key in STILL_HERE or (group == "data" and key not in ("data", "data.root")):
+        return
+    raise OneshotError(f"{override}: has no place here: {NOT_HERE[group]}")
+
+
 def _experiment(overrides: Sequence[str]) -> Experiment:
     for override in overrides:
-        if override.startswith(("data=", "data.root=")):
-            raise OneshotError(f"{override}: has no place here: a client's data are the images in its own folder")
+        _check_override(override)
     bind, *_ = from_overrides("data=image_folder", "data.root=.", *overrides)
     return bind()
 

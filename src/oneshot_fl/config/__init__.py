@@ -50,13 +50,21 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     Raises:
         OneshotError: the overrides cannot be composed.
     """
-    from oneshot_fl.config.compose import composed
+    from oneshot_fl.config.compose import with_hydras, without_hydras
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
+    from oneshot_fl.config.single import left_out
+    from oneshot_fl.config.words import check_no_hydras, check_words
     from oneshot_fl.errors import OneshotError
+    from oneshot_fl.process import say
 
+    check_words(overrides)
+    check_no_hydras(overrides)
     try:
-        cfg = composed(*overrides)
+        whole = with_hydras(*overrides)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, overrides)) from error
+    if ignored := left_out(whole.hydra):
+        say(ignored)
+    cfg = without_hydras(whole)
     return partial(experiment_of, cfg), {**choices(cfg), "overrides": list(overrides)}, resolved(cfg)

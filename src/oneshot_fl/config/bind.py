@@ -298,6 +298,11 @@ def _check_needs(experiment: Experiment) -> None:
         *uploaded,
         *({"guidance", "recitals", "label_counts"} if "classifiers" in uploaded else ()),
     }
+    if "student" in experiment.needs and (own := experiment.method.ensemble) is not None:
+        raise OneshotError(
+            f"method.ensemble={own.name}: asks the student, and a teacher is asked while that is still taught; it is "
+            "only a row of evaluate.ensembles; choose another, for instance method/ensemble=entropy"
+        )
     if missing := sorted(experiment.needs - known):
         raise OneshotError(
             f"method={experiment.method.name}: a part of it needs {', '.join(missing)}, which this run has not; choose "

@@ -14,6 +14,7 @@ from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_mode
 from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
 from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images, sources_of
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
@@ -48,6 +49,7 @@ def check(cfg: DictConfig) -> None:
     _check_teacher(settings)
     _check_names(settings)
     check_rates(cfg)
+    check_attack(settings["attack"], kinds(cfg))
     check_no_idle(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)

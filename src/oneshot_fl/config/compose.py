@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.errors import OneshotError, one_line
@@ -195,14 +195,26 @@ def _searching(places: list[str]) -> list[str]:
 
 def composed(*wanted: str) -> Any:
     """The configuration with nothing but `wanted` overrides; inside a job Hydra knows the user's own folders too."""
+    return without_hydras(with_hydras(*wanted))
+
+
+def without_hydras(cfg: DictConfig) -> DictConfig:
+    """The same configuration, from now on without Hydra's own settings."""
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return cfg
+
+
+def with_hydras(*wanted: str) -> Any:
+    """What `composed` gives, with Hydra's own settings (`hydra`)."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose("config", overrides=list(wanted))
+        return compose("config", overrides=list(wanted), return_hydra_config=True)
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=[*_searching(_own_place()), *wanted])
+        return compose("config", overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
 
 def _published_method(cfg: DictConfig) -> dict[str, Any]:

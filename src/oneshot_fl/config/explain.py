@@ -1,6 +1,7 @@
 """Plain words for the errors of composing a configuration, and the keys that there are."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,8 +21,8 @@ OF_OTHERS = ("experiment", "protocol", "local")
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
     """One plain line for an error while the configuration of `arguments` was composed, whoever raised it."""
     text = " ".join(str(error).split())
-    if override := getattr(error, "override", None):
-        return f"{override}: cannot be read as key=value; put it in quotes where it holds brackets, commas or spaces"
+    if line := _of_a_word(error, text):
+        return line
     if match := re.search(r"Could not override '([^']+)'", text):
         return no_such_key(match[1], all_keys())
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
@@ -32,6 +33,33 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
         return _of_a_file(error, arguments) if isinstance(error, UNREADABLE) else _no_name_of_a_choice(arguments)
     kind = "" if isinstance(error, HydraException | OmegaConfBaseException) else f"{type(error).__name__}: "
     return re.sub(r" See https?://\S+.*", "", f"{kind}{text}") or "the configuration cannot be composed"
+
+
+def _of_a_word(error: Exception, text: str) -> str | None:
+    """What is wrong with an override that Hydra cannot read, or only as several; None of another error."""
+    if override := getattr(error, "override", None):
+        return f"{override}: cannot be read as key=value{_in_quotes(override)}"
+    if match := re.search(r"Ambiguous value for argument '(.+?)' 1\. To use it", text):
+        return (
+            f"{match[1]}: a single run takes one value, and only python -m oneshot_fl -m several{_in_quotes(match[1])}"
+        )
+    return None
+
+
+def _in_quotes(override: str) -> str:
+    """The word to type for an override whose value is meant as it stands: quotes for the shell, and inside Hydra's."""
+    key, given, value = override.partition("=")
+    if not given:
+        return "; write KEY=VALUE"
+    if value.startswith(("[", "{", "'", '"')):
+        return "; look whether every bracket and quote has its other half"
+    escaped = value.replace("'", r"\'")
+    return "; for what stands there as one text write " + _shell_word(f"{key}='{escaped}'")
+
+
+def _shell_word(word: str) -> str:
+    """A word as a shell reads it, in double quotes where nothing in it has a meaning there."""
+    return shlex.quote(word) if set(word) & set('"$`\\!') else f'"{word}"'
 
 
 def _no_name_of_a_choice(arguments: Sequence[str]) -> str:

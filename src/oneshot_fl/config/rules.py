@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.config.compose import choices, did_you_mean
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
@@ -114,12 +114,18 @@ def check_group(key: str, settings: Any) -> None:
     if not isinstance(settings, Mapping):
         group = key.replace(".", "/")
         example = settings if isinstance(settings, str) and settings.isidentifier() else "NAME"
-        raise OneshotError(
-            f"{key}={shown(settings)}: {key} is a group of settings, not a value; to choose another one write "
-            f"{group}={example}"
-        )
+        another = f"to choose another one write {group}={example}" if choices(group) else f"set {_keys_of(key)}"
+        raise OneshotError(f"{key}={shown(settings)}: {key} is a group of settings, not a value; {another}")
     if other := [name for name in settings if not isinstance(name, str)]:
         raise OneshotError(f"{key}: {shown(other[0])} is no name of a key; names are text")
+
+
+def _keys_of(key: str) -> str:
+    """The keys right inside a group that has no choices."""
+    from oneshot_fl.config.explain import all_keys  # which itself asks this module
+
+    inside = [each for each in all_keys() if each.rpartition(".")[0] == key]
+    return f"its keys: {', '.join(inside)}" if inside else "its keys"
 
 
 def check_optimizer(key: str, settings: Any) -> None:

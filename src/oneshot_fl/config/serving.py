@@ -11,6 +11,7 @@ from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
 from oneshot_fl.config.rules import check_call, check_group
+from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
@@ -41,8 +42,7 @@ def gate_of(overrides: Sequence[str]) -> Recipe[UploadStep] | None:
     Raises:
         OneshotError: an override is wrong or has no place here, or a setting of the gate is.
     """
-    for override in overrides:
-        _check_override(override)
+    _check_overrides(overrides)
     chosen = [*_defaults(overrides), *overrides]
     node = plain(_configuration(chosen).gate)
     check_group("gate", node)
@@ -65,8 +65,7 @@ def serving_of(
         NothingLeftError: all uploads of a kind that the method needs were turned away.
         OneshotError: an override is wrong or has no place here, or the method needs what was not uploaded.
     """
-    for override in overrides:
-        _check_override(override)
+    _check_overrides(overrides)
     notes: list[str] = []
     chosen = [*_defaults(overrides), *_images(spec), *overrides]
     serving = _composed(chosen, uploads)
@@ -83,10 +82,13 @@ def serving_of(
     return serving, notes
 
 
-def _check_override(override: str) -> None:
-    key = override.lstrip("+~").partition("=")[0]
-    if (group := key.replace("/", ".").partition(".")[0]) in OF_CLIENTS + OF_RUNS:
-        raise OneshotError(f"{override}: {group} has no place here: the uploads are there already, and nobody trains")
+def _check_overrides(overrides: Sequence[str]) -> None:
+    check_words(overrides)
+    for override in overrides:
+        if (group := group_of(override)) in OF_CLIENTS + OF_RUNS:
+            raise OneshotError(
+                f"{override}: {group} has no place here: the uploads are there already, and nobody trains"
+            )
 
 
 def _defaults(overrides: Sequence[str]) -> list[str]:

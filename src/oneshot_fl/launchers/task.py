@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config import experiment_of, resolved
 from oneshot_fl.config.record import choices
+from oneshot_fl.config.single import left_out
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
 from oneshot_fl.process import say
@@ -26,6 +27,8 @@ def run(cfg: DictConfig) -> float:
     """One job; returns what its sweeper asks for (`sweeps.search`)."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
+    if single and (ignored := left_out(HydraConfig.get())):
+        say(ignored)
     known = choices(cfg) | (number_kept(folder) if single else {"job": HydraConfig.get().job.num})
     try:
         config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)

@@ -36,8 +36,14 @@ class TrainerSettings:
         """The same with `auto` as what it is here.
 
         Raises:
-            OneshotError: Lightning cannot make a Trainer of the other settings here.
+            OneshotError: Lightning cannot make a Trainer of the other settings here, or would quietly make one of
+                another precision, as on a CPU of 16-mixed.
         """
+        if self.precision == "16-mixed" and device_of(replace(self, precision="32-true")).type == "cpu":
+            raise OneshotError(
+                f"trainer.precision=16-mixed: does not run on a CPU (trainer.accelerator={self.accelerator}); use "
+                "trainer.precision=bf16-mixed or 32-true"
+            )
         return replace(self, precision=precision_here(self))
 
 

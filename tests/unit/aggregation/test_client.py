@@ -27,7 +27,23 @@ def images(tmp_path: Path) -> Path:
         (OWN, "a,b,c", 0, "classes='a,b,c': must be a list of names: ['a', 'b', 'c']"),
         (OWN, "abc", 0, "classes='abc': must be a list of names: ['abc']"),
         (OWN, ["a", "b", "c"], 2, "number=2: the federation has 2 clients, counted from 0"),
-        (("data=mnist",), ["a", "b", "c"], 0, "data=mnist: has no place here"),
+        *(
+            ((override,), ["a", "b", "c"], 0, f"{override}: has no place here: {why}")
+            for override, why in (
+                ("data=mnist", "a client's data are the images"),
+                ("+data.root=x", "a client's data are the images"),
+                ("partition.alpha=1", "a client's data are the images"),
+                ("attack=label_flip", "only whole runs have it"),
+                ("attack.clients=5", "only whole runs have it"),
+                ("communication_rounds=3", "only whole runs have it"),
+                ("development=true", "only whole runs have it"),
+                ("proxy=holdout", "only whole runs have it"),
+                ("experiment=digits_weak", "only whole runs have it"),
+                ("gate=checks", "that is the server's"),
+                ("distill.rounds=3", "that is the server's"),
+                ("method/ensemble=uniform", "that is the server's"),
+            )
+        ),
     ],
 )
 def test_mistakes_are_one_line(overrides, classes, number, line, images, tmp_path):

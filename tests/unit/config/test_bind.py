@@ -183,3 +183,8 @@ def test_loggers_are_lightnings_and_wait_for_the_runs_folder():
     (one,) = _bound().loggers
     assert one.target is CSVLogger
     assert "save_dir" not in one.settings
+
+
+def test_an_ensemble_that_asks_the_student_does_not_teach_it():
+    with pytest.raises(OneshotError, match=r"^method\.ensemble=self_gated: asks the student.*evaluate\.ensembles"):
+        _bound("method=dense", "method/ensemble=self_gated")

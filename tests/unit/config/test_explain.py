@@ -1,9 +1,11 @@
 """Whatever Hydra raises while it composes becomes one line that names the file, group or key."""
 
+import shlex
+
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.errors import MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 
 from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
 from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
@@ -95,3 +97,19 @@ def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
 
 def test_groups_are_paths():
     assert {"data", "method", "method/ensemble"} <= set(groups())
+
+
+@pytest.mark.parametrize("value", ["~/mnist", "/tmp/a=b", "/tmp/my data (1)", "/tmp/a,b", "/tmp/o'neil,1", "/tmp/$a,b"])
+def test_the_word_to_type_is_printed_and_means_what_was_typed(value):
+    with pytest.raises(HydraException) as caught:
+        composed(f"data_root={value}")
+    line = explain(caught.value, [f"data_root={value}"])
+    assert line.startswith(f"data_root={value}: ")
+    (word,) = shlex.split(line.rpartition(" write ")[2])
+    assert composed(word).data_root == value
+
+
+def test_brackets_that_do_not_close_are_not_quoted():
+    with pytest.raises(HydraException) as caught:
+        composed("partition.clients=[1,2")
+    assert explain(caught.value).endswith("look whether every bracket and quote has its other half")

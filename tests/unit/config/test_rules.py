@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import torch
 
-from oneshot_fl.config.rules import check_call, check_optimizer, check_settings, check_table
+from oneshot_fl.config.rules import check_call, check_group, check_optimizer, check_settings, check_table
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import (
@@ -307,6 +307,11 @@ def test_a_value_where_a_group_belongs(settings):
         f"method.ensemble={settings}: method.ensemble is a group of settings, not a value; to choose another one write "
         "method/ensemble="
     )
+
+
+def test_a_group_without_choices_names_its_keys():
+    line = _line(lambda: check_group("plots", "none"))
+    assert line == "plots=none: plots is a group of settings, not a value; set its keys: plots.format"
 
 
 @pytest.mark.parametrize(

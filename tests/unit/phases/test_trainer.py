@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here, trainer_of
 from tests.parts import CPU
 
@@ -48,6 +49,13 @@ def test_auto_is_what_the_cpu_is_fastest_with(monkeypatch, has_bf16, expected):
     assert precision_here(replace(CPU, precision="auto")) == expected
     assert precision_here(replace(CPU, precision="64-true")) == "64-true"
     assert replace(CPU, precision="auto").resolved() == replace(CPU, precision=expected)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="auto is the GPU there, which computes so")
+@pytest.mark.parametrize("accelerator", ["cpu", "auto"])
+def test_what_lightning_swaps_for_bf16_on_a_cpu_is_refused(accelerator):
+    with pytest.raises(OneshotError, match=r"^trainer.precision=16-mixed: .*CPU.*trainer.precision=bf16-mixed"):
+        replace(CPU, accelerator=accelerator, precision="16-mixed").resolved()
 
 
 def test_each_trainer_sets_the_precision_of_matrix_products_anew():

@@ -1,0 +1,72 @@
+"""The words of a command before they are composed: what Hydra would take and nobody means."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.errors import HydraException
+
+from oneshot_fl.config.explain import groups
+from oneshot_fl.errors import OneshotError
+
+OF_LISTS = ("logger",)
+"""Groups whose choices stand side by side; of all others the last one of a list would win."""
+
+
+def check_words(words: Iterable[str]) -> None:
+    """Refuse lists of choices; what is no override, or cannot be read as one, is left to others.
+
+    Raises:
+        OneshotError: a group that takes one choice is given a list.
+    """
+    for word in words:
+        override = _read(word)
+        if override is not None and (listed := _listed(override.value())) and _takes_one(override.key_or_group):
+            raise OneshotError(_one_of(word, override.key_or_group, listed))
+
+
+def check_no_hydras(words: Iterable[str]) -> None:
+    """Refuse settings of Hydra's own, which are of its command line; where choices lie beside ours may be said.
+
+    Raises:
+        OneshotError: there is one.
+    """
+    for word in words:
+        if group_of(word) == "hydra" and not word.startswith("hydra.searchpath="):
+            raise OneshotError(
+                f"{word}: has no place here: Hydra's settings are of the command line (python -m oneshot_fl); a run's "
+                "folder is folder=DIR"
+            )
+
+
+def group_of(word: str) -> str:
+    """The group or key at the top of the configuration that an override is about: `+evaluate.privacy=null`."""
+    return word.lstrip("+~").partition("=")[0].replace("/", ".").replace("@", ".").partition(".")[0]
+
+
+def _read(word: str) -> Override | None:
+    if word.startswith("-") or "=" not in word:
+        return None
+    try:
+        override: Override = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return None
+    return override
+
+
+def _listed(value: Any) -> list[str]:
+    """What a list holds, or those in a sweep."""
+    inside = value.list if isinstance(value, ChoiceSweep) else [value]
+    return [str(name) for each in inside if isinstance(each, list) for name in each]
+
+
+def _takes_one(group: str) -> bool:
+    return group in groups() and not group.startswith(("hydra/", *OF_LISTS))
+
+
+def _one_of(word: str, group: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{word}: {group} takes one choice, not a list; write {group}={names[0]}"
+    mixed = f"; for clients of several models model=mixed 'model.names=[{','.join(names)}]'" if group == "model" else ""
+    return f"{word}: {group} takes one choice, not a list; for a sweep write -m {group}={','.join(names)}{mixed}"

@@ -1,0 +1,49 @@
+"""What Hydra would take and nobody means is refused before anything is composed."""
+
+import pytest
+
+from oneshot_fl.config.words import check_no_hydras, check_words
+from oneshot_fl.errors import OneshotError
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        (
+            "model=[cnn1,cnn2]",
+            "takes one choice, not a list; for a sweep write -m model=cnn1,cnn2; for clients of several models "
+            "model=mixed 'model.names=[cnn1,cnn2]'",
+        ),
+        ("attack=[label_flip, copycat]", "not a list; for a sweep write -m attack=label_flip,copycat"),
+        ("experiment=[digits_weak,digits_dirichlet]", "-m experiment=digits_weak,digits_dirichlet"),
+        ("method=[fedavg]", "method takes one choice, not a list; write method=fedavg"),
+        ("method/ensemble=[uniform,entropy]", "method/ensemble takes one choice"),
+        ("+method/ensemble@evaluate.ensembles.mine=[uniform,entropy]", "method/ensemble takes one choice"),
+        ("data=[digits],mnist", "data takes one choice"),
+    ],
+)
+def test_a_list_of_choices_of_which_the_last_would_win_is_refused(word, says):
+    with pytest.raises(OneshotError) as caught:
+        check_words(["seed=1", word])
+    assert str(caught.value).startswith(f"{word}: ")
+    assert says in str(caught.value)
+
+
+def test_loggers_and_values_may_be_lists_and_what_is_no_override_is_left_to_others():
+    check_words(
+        ["logger=[csv,wandb]", "model.names=[cnn1,cnn2]", "model=a,b", "-m", "--config-dir=[a]", "x=[1,2", "~x"]
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra.run.dir=x", "hydra/launcher=joblib", "++hydra.mode=MULTIRUN", "~hydra.sweeper"]
+)
+def test_hydras_own_settings_are_refused_where_nobody_reads_them(word):
+    with pytest.raises(OneshotError) as caught:
+        check_no_hydras(["seed=1", word])
+    assert str(caught.value).startswith(f"{word}: has no place here")
+    assert "folder=DIR" in str(caught.value)
+
+
+def test_where_choices_lie_is_read_everywhere():
+    check_no_hydras(["hydra.searchpath=[file:///own]", "method=fedavg"])
