@@ -117,32 +117,12 @@ def report(
     from oneshot_fl.reporting.page.build import Choices, write_report
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
+    from oneshot_fl.sweeps.state import jobs_to_do
 
     first = paths[0].absolute()
     measure, name = measure_of(metric, which=which), title or (first.name if first.is_dir() else first.stem)
-    choices = Choices(measure, which, against, pictures, name, to_do=_to_do(paths))
+    choices = Choices(measure, which, against, pictures, name, to_do=jobs_to_do(paths))
     print(write_report(read_runs(paths), out, choices))
-
-
-def _to_do(paths: list[Path]) -> int:
-    """Jobs of the sweeps in or below folders that have not begun."""
-    from oneshot_fl.sweeps.manifest import MANIFEST
-
-    sweeps = {manifest.resolve().parent for path in paths for manifest in path.rglob(MANIFEST)}
-    return sum(map(_not_begun, sorted(sweeps)))
-
-
-def _not_begun(folder: Path) -> int:
-    """Such jobs of the sweep in a folder; a file of others may have the name of a sweep's, which is only told."""
-    from oneshot_fl.sweeps.manifest import read_manifest
-    from oneshot_fl.sweeps.state import jobs_of
-
-    try:
-        manifest = read_manifest(folder)
-    except OneshotError as error:
-        say(f"jobs that have not begun are not counted: {error}")
-        return 0
-    return sum(job.status == "to do" for job in jobs_of(folder, manifest))
 
 
 @app.command()

@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from oneshot_fl.config.compose import placed
 from oneshot_fl.config.record import TRACE
-from oneshot_fl.sweeps.manifest import MANIFEST, Manifest
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import say
+from oneshot_fl.sweeps.manifest import MANIFEST, Manifest, read_manifest
 from oneshot_fl.tracking.progress import PULSE
 
 Status = Literal["done", "running", "failed", "killed", "interrupted", "to do"]
@@ -166,3 +168,19 @@ def seconds_left(jobs: list[Job], now: float) -> float | None:
     mean = sum(took) / len(took)
     going = sum(max(mean - (now - job.begun), mean / 10) for job in running)
     return (going + mean * sum(job.status == "to do" for job in jobs)) / len(running)
+
+
+def jobs_to_do(folders: Iterable[Path]) -> int:
+    """How many jobs of the sweeps in or below folders have not begun, each sweep's once."""
+    sweeps = {manifest.resolve().parent for folder in folders for manifest in folder.rglob(MANIFEST)}
+    return sum(map(_not_begun, sorted(sweeps)))
+
+
+def _not_begun(folder: Path) -> int:
+    """Such jobs of the sweep in a folder; a file of others may have the name of a sweep's, which is only told."""
+    try:
+        manifest = read_manifest(folder)
+    except OneshotError as error:
+        say(f"jobs that have not begun are not counted: {error}")
+        return 0
+    return sum(job.status == "to do" for job in jobs_of(folder, manifest))
