@@ -8,7 +8,7 @@ import torch
 from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
-from oneshot_fl.config.words import group_of
+from oneshot_fl.config.words import group_of, key_of
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Tones
 from oneshot_fl.data.images import labelled, read_images
@@ -90,7 +90,7 @@ STILL_HERE = ("method", "partition.clients")
 
 
 def _check_override(override: str) -> None:
-    group, key = group_of(override), override.lstrip("+~").partition("=")[0]
+    group, key = group_of(override), key_of(override)
     if group not in NOT_HERE or key in STILL_HERE or (group == "data" and key not in ("data", "data.root")):
         return
     raise OneshotError(f"{override}: has no place here: {NOT_HERE[group]}")

@@ -12,10 +12,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
 from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
-from oneshot_fl.config.explain import OF_OTHERS, all_keys, explain, groups, no_such_key
+from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images, sources_of
+from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
 from oneshot_fl.config.training import check_no_idle, check_rates

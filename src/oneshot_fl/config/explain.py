@@ -1,21 +1,16 @@
-"""Plain words for the errors of composing a configuration, and the keys that there are."""
+"""Plain words for the errors of composing a configuration."""
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean, search_path
+from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean
+from oneshot_fl.config.keys import all_keys, groups
 from oneshot_fl.config.rules import has_no_value
-
-OF_OTHERS = ("experiment", "protocol", "local")
-"""Groups without keys of their own: their choices set those of other groups."""
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
@@ -115,40 +110,6 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
     return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
 
 
-def all_keys() -> tuple[str, ...]:
-    """Every key that some choice of the configuration has, and every group."""
-    return _keys_below(tuple(search_path()))
-
-
-@cache  # a sweep checks every job
-def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
-    keys = {group for path in groups() for group in (path, path.replace("/", "."))}
-    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
-    for folder, path in files:
-        package = ".".join(path.relative_to(folder).parts[:-1])
-        if package.startswith(OF_OTHERS):
-            continue
-        own = {f"{package}.{key}".strip(".") for key in _flat(_content(path))}
-        keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
-    return tuple(sorted(keys))
-
-
-def _content(path: Path) -> Any:
-    """Nothing of a file that cannot be read: where it is chosen, that is said when the configuration is composed."""
-    try:
-        return OmegaConf.to_container(OmegaConf.load(path))
-    except (*UNREADABLE, OmegaConfBaseException):
-        return None
-
-
-def _flat(node: Any, prefix: str = "") -> list[str]:
-    """The dotted names of all keys below a dictionary."""
-    if not isinstance(node, dict):
-        return []
-    names = {f"{prefix}.{key}".strip("."): value for key, value in node.items()}
-    return [*names, *(inner for name, value in names.items() for inner in _flat(value, name))]
-
-
 def no_such_key(key: str, known: tuple[str, ...]) -> str:
     """What to say about a key that nothing has, or only another choice of its group."""
     if key in known:
@@ -158,11 +119,3 @@ def no_such_key(key: str, known: tuple[str, ...]) -> str:
             f"chooses the {group}, write ++{key}=...)"
         )
     return f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys"
-
-
-def groups() -> Iterable[str]:
-    """All config groups as paths: `data`, `method/ensemble`, ..."""
-    root = config_dir()
-    return (
-        str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_dir() and any(path.glob("*.yaml"))
-    )

@@ -68,7 +68,7 @@ def _check_pixels(key: str, node: Mapping[str, Any]) -> None:
 def _check_start(recitation: Mapping[str, Any], *, channels: int) -> None:
     """Only pixels can begin as given images."""
     generator = target_of("recite.generator", recitation["generator"])
-    if recitation["start"] == "noise" or (recitation["colour_only"] and channels == 1) or hasattr(generator, "show"):
+    if recitation["start"] == "noise" or _is_left_out(recitation, channels) or hasattr(generator, "show"):
         return
     raise OneshotError(
         f"recite.start={recitation['start']}: {generator.__name__} cannot begin as given images, as it has no method "
@@ -77,12 +77,17 @@ def _check_start(recitation: Mapping[str, Any], *, channels: int) -> None:
 
 
 def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
-    drawing = (key for key, node in sources.items() if not (node.get("colour_only") and channels == 1))
+    drawing = (key for key, node in sources.items() if not _is_left_out(node, channels))
     first = next(drawing, None)
     if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
         raise OneshotError(
             f"{first}: is drawn of images that other sources make before it, and none does; leave it out too (~{first})"
         )
+
+
+def _is_left_out(node: Mapping[str, Any], channels: int) -> bool:
+    """Whether what a node does is for colour alone, and the images are grey."""
+    return bool(node.get("colour_only")) and channels == 1
 
 
 def _of_others() -> Collection[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from oneshot_fl.config.compose import choices, did_you_mean
+from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
@@ -122,8 +123,6 @@ def check_group(key: str, settings: Any) -> None:
 
 def _keys_of(key: str) -> str:
     """The keys right inside a group that has no choices."""
-    from oneshot_fl.config.explain import all_keys  # which itself asks this module
-
     inside = [each for each in all_keys() if each.rpartition(".")[0] == key]
     return f"its keys: {', '.join(inside)}" if inside else "its keys"
 

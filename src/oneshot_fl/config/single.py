@@ -17,6 +17,8 @@ def left_out(hydra: Any) -> str | None:
         hydra: that part of the whole configuration of the run.
     """
     params = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
+    if not params:
+        return None
     words = list(hydra.overrides.task)
     sweep, own = _parsed(params), {each.key_or_group for each in _parsed(words)}
     ignored = [each.key_or_group for each in sweep if each.key_or_group not in own]

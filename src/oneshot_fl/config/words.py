@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
-from oneshot_fl.config.explain import groups
+from oneshot_fl.config.keys import groups
 from oneshot_fl.errors import OneshotError
 
 OF_LISTS = ("logger",)
@@ -42,7 +42,12 @@ def check_no_hydras(words: Iterable[str]) -> None:
 
 def group_of(word: str) -> str:
     """The group or key at the top of the configuration that an override is about: `+evaluate.privacy=null`."""
-    return word.lstrip("+~").partition("=")[0].replace("/", ".").replace("@", ".").partition(".")[0]
+    return key_of(word).replace("/", ".").replace("@", ".").partition(".")[0]
+
+
+def key_of(word: str) -> str:
+    """What an override names, as it is typed: `evaluate.privacy` of `+evaluate.privacy=null`."""
+    return word.lstrip("+~").partition("=")[0]
 
 
 def _read(word: str) -> Override | None:

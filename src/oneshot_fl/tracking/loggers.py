@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError, named_line, one_line
-from oneshot_fl.process import interruption, say
+from oneshot_fl.process import again_and_again, interruption, say
 from oneshot_fl.tracking.told import METRICS, About, Outcome
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ class CsvSink(LoggerSink):
     def __init__(self, logger: "CSVLogger") -> None:
         super().__init__(logger)
         self._file = str(Path(logger.log_dir) / METRICS)
-        self._lock, self._begun = Lock(), False
-        self._timer: Timer | None = None
+        self._lock, self._begun, self._saving = Lock(), False, ExitStack()
         self._error: OSError | None = None
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -146,16 +145,20 @@ class CsvSink(LoggerSink):
             super().log(metrics, step)
             if not self._begun:
                 self.logger.save()
+                self._saving.enter_context(again_and_again(self._save, KEPT))
                 self._begun = True
-            elif self._timer is None:
-                self._timer = Timer(KEPT, self._save)
-                self._timer.daemon = True
-                self._timer.start()
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether there are rows in memory."""
+        logger: Any = self.logger
+        return bool(logger.experiment.metrics)
 
     def _save(self) -> None:
-        """In the timer's thread; an error is kept for whoever logs next."""
+        """In a thread; an error is kept for whoever logs next."""
         with self._lock:
-            self._timer = None
+            if not self._waiting:
+                return
             try:
                 self.logger.save()
             except OSError as error:
@@ -163,9 +166,8 @@ class CsvSink(LoggerSink):
 
     def close(self, failed: bool) -> None:
         """Write what is left."""
-        with self._lock, writing(self._file):
-            if self._timer:
-                self._timer.cancel()
+        self._saving.close()
+        with writing(self._file):
             if self._error:
                 raise self._error
             super().close(failed)

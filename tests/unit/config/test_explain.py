@@ -8,7 +8,8 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
 
 from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
-from oneshot_fl.config.explain import all_keys, explain, groups, no_such_key
+from oneshot_fl.config.explain import explain, no_such_key
+from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError
 
 NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
@@ -40,15 +41,6 @@ def test_a_file_that_is_no_text_is_found(tmp_path):
         file.read_text(encoding="utf-8")
     assert explain(caught.value, [f"--config-dir={tmp_path}"]) == f"{file}: is no text in UTF-8"
     assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
-
-
-@pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"a: ${\n"])
-def test_a_broken_file_that_nobody_chose_is_no_obstacle(content, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "broken.yaml").write_bytes(content)
-    (tmp_path / "model" / "sound.yaml").write_text("of_my_own: 1\n")
-    with reading_also(tmp_path):
-        assert "model.of_my_own" in all_keys()
 
 
 @pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"- 1\n"])
@@ -93,10 +85,6 @@ def test_other_errors_keep_their_kind_and_their_words():
 def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
     assert "another one has" in no_such_key("partition.alpha", all_keys())
     assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
-
-
-def test_groups_are_paths():
-    assert {"data", "method", "method/ensemble"} <= set(groups())
 
 
 @pytest.mark.parametrize("value", ["~/mnist", "/tmp/a=b", "/tmp/my data (1)", "/tmp/a,b", "/tmp/o'neil,1", "/tmp/$a,b"])

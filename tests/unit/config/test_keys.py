@@ -1,0 +1,19 @@
+"""The keys that there are, also those in files of the user's own."""
+
+import pytest
+
+from oneshot_fl.config.compose import reading_also
+from oneshot_fl.config.keys import all_keys, groups
+
+
+@pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"a: ${\n"])
+def test_a_broken_file_that_nobody_chose_is_no_obstacle(content, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "broken.yaml").write_bytes(content)
+    (tmp_path / "model" / "sound.yaml").write_text("of_my_own: 1\n")
+    with reading_also(tmp_path):
+        assert "model.of_my_own" in all_keys()
+
+
+def test_groups_are_paths():
+    assert {"data", "method", "method/ensemble"} <= set(groups())
