@@ -50,6 +50,15 @@ def tables(
     return beside if studies else beside + own_sheets(comparable, measure=measure, against=against)
 
 
+OF_ACCURACIES = ("against", "paper")
+UNREAD = {
+    "failed": (*OF_ACCURACIES, "which", "metric", "figures"),
+    "cost": (*OF_ACCURACIES, "which", "metric", "figures"),
+    "ranks": OF_ACCURACIES,
+}
+"""Views that are printed in the place of the tables, and options that they do not read."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line for a mistake."""
     options = _parser().parse_args(arguments)
@@ -57,9 +66,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print(options)
 
 
-def _print(options: argparse.Namespace) -> None:
+def _check_view(options: argparse.Namespace) -> None:
+    """One view at a time, and no option that it does not read."""
     if options.row and not options.ranks:
         raise OneshotError(f"--row {options.row[0]}: chooses what --ranks ranks; add --ranks or leave out --row")
+    views = [view for view in UNREAD if getattr(options, view)]
+    if len(views) > 1:
+        raise OneshotError(f"--{views[1]}: is another view than --{views[0]}; leave out one of them")
+    for view in views:
+        for name in UNREAD[view]:
+            if getattr(options, name) != _parser().get_default(name):
+                raise OneshotError(f"--{name}: says nothing to --{view}; leave out one of them")
+
+
+def _print(options: argparse.Namespace) -> None:
+    _check_view(options)
     runs = read_runs(options.paths)
     if options.collect:
         collect(runs, options.collect)

@@ -130,7 +130,7 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
         records.append(_record(label, values, None))
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    notes = [*_unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
+    notes = [*unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
     return Sheet(
         title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
         [f"{measure.note}, mean ± standard deviation over seeds.", *notes], records,
@@ -187,7 +187,7 @@ def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _unmeasured(runs: list[Run], measure: Measure) -> list[str]:
+def unmeasured(runs: list[Run], measure: Measure) -> list[str]:
     """Runs that are done and tell nothing of the measure: earlier versions did not take it, or it is not defined."""
     without = [run.summary for run in runs if run.summary and measure.server(run.summary) is None]
     undefined = sum(map(measure.taken, without))

@@ -14,7 +14,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of
+from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of, unmeasured
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.runs import Run
 
@@ -36,11 +36,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Field:
-    """The settings in which all ranked rows have a common seed, and how many were left out."""
+    """The settings in which all ranked rows have a common seed, and what was left out."""
 
     rows: list[str]
     places: list[Place]
     left_out: int
+    """Settings."""
+    seeds_left_out: int
+    """Of the settings that are ranked, where a row is missing."""
+    others: list[str]
+    """Rows that are not ranked, where nobody has said which are."""
     taken: dict[str, list[str]]
     """By a method that is no label itself, the rows of it that were taken."""
 
@@ -71,16 +76,23 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     rows = list(dict.fromkeys(wanted)) or _most(values)
     meant = _meant(rows, [list(rows_of(group)) for group in groups])
     if len(rows) < FEWEST_ROWS:
-        raise OneshotError(f"--ranks: {len(rows)} rows to rank; name {FEWEST_ROWS} or more by --row")
+        raise OneshotError(_too_few(rows, unmeasured([run for group in groups for run in group], measure)))
     seeds = [_shared({row: found for row in rows if (found := _of(own, meant[row]))}, rows) for own in values]
     filled = [(group, blocks) for group, blocks in zip(groups, seeds, strict=True) if blocks]
+    without = sum(len(_seeds(own)) - len(blocks) for own, blocks in zip(values, seeds, strict=True) if blocks)
+    others = [] if wanted else sorted(set().union(*values) - set(rows), key=rank)
     if sum(len(blocks) for _, blocks in filled) < FEWEST_BLOCKS:
         raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
     names = _names([group for group, _ in filled])
     places = [Place(name, blocks) for name, (_, blocks) in zip(names, filled, strict=True)]
     there = labels_in(group for group, _ in filled)
     taken = {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
-    return Field(rows, places, len(groups) - len(filled), taken)
+    return Field(rows, places, len(groups) - len(filled), without, others, taken)
+
+
+def _too_few(rows: Sequence[str], causes: Sequence[str]) -> str:
+    found = f"--ranks: {len(rows)} rows to rank; "
+    return found + " ".join(causes or [f"name {FEWEST_ROWS} or more by --row, or run more methods"]).rstrip(".")
 
 
 def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
@@ -92,10 +104,25 @@ def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
 
 
 def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
-    """Of the sets of rows that settings have, that of most runs: rows times the settings that have all of them."""
-    sets = [frozenset(own) for own in values]
-    best = max(sets, key=lambda rows: len(rows) * sum(rows <= other for other in sets), default=frozenset())
-    return sorted(best, key=rank)
+    """Of the sets of rows that blocks, or two of them, have in common that of most runs: rows times blocks with all.
+
+    One that can be ranked goes before one that cannot.
+    """
+    blocks = [frozenset(row for row, known in own.items() if seed in known) for own in values for seed in _seeds(own)]
+
+    def runs(rows: Iterable[str]) -> tuple[bool, int]:
+        rows = frozenset(rows)
+        with_all = sum(rows <= block for block in blocks)
+        return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all
+
+    there = dict.fromkeys(blocks)
+    sets = dict.fromkeys([*there, *(one & other for one in there for other in there)])
+    return sorted(max(sets, key=runs, default=frozenset()), key=rank)
+
+
+def _seeds(values: dict[str, dict[int, float]]) -> list[int]:
+    """Those of any row of a setting."""
+    return sorted(set().union(*values.values()))
 
 
 def _meant(rows: Sequence[str], settings: Sequence[Sequence[str]]) -> dict[str, list[str]]:
@@ -149,6 +176,8 @@ def _averages(field: Field, measure: Measure) -> Sheet:
         *_over_settings(field),
         *(f"{row} stands for {', '.join(labels)}." for row, labels in field.taken.items()),
         *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
+        *([f"Left out of the others, as a row is missing: {field.seeds_left_out} seeds."] * bool(field.seeds_left_out)),
+        *([f"Not ranked, as too few seeds and settings have them: {', '.join(field.others)}."] * bool(field.others)),
     ]
     return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)
 

@@ -98,6 +98,9 @@ def test_the_published_results_are_found():
             ["{sweep}", "--row", "dense"],
             "oneshot_fl: --row dense: chooses what --ranks ranks; add --ranks or leave out",
         ),
+        (["{sweep}", "--cost", "--ranks"], "oneshot_fl: --ranks: is another view than --cost; leave out one of them"),
+        (["{sweep}", "--cost", "--which", "best"], "oneshot_fl: --which: says nothing to --cost; leave out one"),
+        (["{sweep}", "--ranks", "--against", "ot"], "oneshot_fl: --against: says nothing to --ranks; leave out one"),
         (["{sweep}", "--paper", "fedhydra/table99"], "oneshot_fl: --paper fedhydra/table99: there is no such table"),
     ],
 )

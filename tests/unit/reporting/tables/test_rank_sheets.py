@@ -54,6 +54,39 @@ def test_seeds_and_settings_without_all_rows_are_left_out(runs, make_run):
     assert "Left out, as a row is missing: 1 settings." in rank_sheets(field, LAST)[0].notes
 
 
+def test_one_unfinished_method_leaves_the_seeds_of_the_others(runs, make_run):
+    """Three rows over four blocks are twelve runs; four rows over one block were four."""
+    begun = make_run(0.9, method="co_boosting", seed=0, settings={"partition": {"alpha": 0.1}})
+    field = field_of([*runs, begun], LAST)
+    assert (field.rows, len(field.blocks)) == (["fedavg", "dense", "fedhydra"], 4)
+    notes = rank_sheets(field, LAST)[0].notes
+    assert "Not ranked, as too few seeds and settings have them: co_boosting." in notes
+    named = rank_sheets(field_of([*runs, begun], LAST, ["dense", "fedhydra", "fedavg"]), LAST)[0].notes
+    assert not any(note.startswith("Not ranked") for note in named)
+
+
+def test_rows_that_no_block_has_alone_are_ranked_where_two_blocks_share_them(make_run):
+    methods = {0: ("fedavg", "dense", "fedhydra", "ot"), 1: ("fedavg", "dense", "fedhydra", "co_boosting")}
+    found = [make_run(0.5, method=method, seed=seed) for seed, of in methods.items() for method in of]
+    assert field_of(found, LAST).rows == ["fedavg", "dense", "fedhydra"]
+
+
+def test_seeds_without_a_row_are_told(runs, make_run):
+    more = [
+        make_run(0.9, method=method, seed=2, settings={"partition": {"alpha": 0.1}}) for method in ("dense", "fedavg")
+    ]
+    field = field_of([*runs, *more], LAST)
+    assert (len(field.blocks), field.seeds_left_out) == (4, 1)
+    assert "Left out of the others, as a row is missing: 1 seeds." in rank_sheets(field, LAST)[0].notes
+
+
+def test_a_figure_that_no_run_tells_is_the_cause(runs):
+    with pytest.raises(
+        OneshotError, match=r"^--ranks: 0 rows to rank; 12 finished runs do not tell it; run"
+    ):
+        field_of(runs, measure_of("ece", which="last"))
+
+
 def test_rows_are_chosen_by_method_or_label(runs, make_run):
     settings = {"partition": {"alpha": 0.1}, "method": {"source": {"reset": False}}}
     kept = [make_run(0.9, method="dense", seed=s, settings=settings, changed={"source.reset": False}) for s in (0, 1)]
