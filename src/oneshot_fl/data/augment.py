@@ -1,6 +1,6 @@
 """Random crops and flips of whole batches: every sample draws its own, and no loop runs over samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,14 +12,20 @@ PADDING = 4
 
 def random_crop(images: Tensor, rng: torch.Generator) -> Tensor:
     """uint8 `[b, C, H, W]`: pad with black, then each sample is a window of the old size anywhere in it."""
-    top, left = torch.randint(2 * PADDING + 1, (2, len(images)), generator=rng).to(images.device)
-    return windows(F.pad(images, (PADDING,) * 4), top, left, images.shape[2:])
+    return _window(F.pad(images, (PADDING,) * 4), PADDING, rng)
 
 
-def windows(images: Tensor, top: Tensor, left: Tensor, size: Sequence[int]) -> Tensor:
-    """Of each image `[b, C, H, W]` the part of that `size` (rows, columns) whose corner lies at `top`, `left` `[b]`."""
-    everywhere = images.unfold(2, size[0], 1).unfold(3, size[1], 1)
-    return everywhere[torch.arange(len(images), device=images.device), :, top, left]
+def random_shift(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
+    """`[b, C, H, W]`: each sample is moved by up to `most` pixels either way, mirrored where it is moved away from."""
+    return _window(F.pad(images, (most,) * 4, mode="reflect"), most, rng)
+
+
+def _window(padded: Tensor, padding: int, rng: torch.Generator) -> Tensor:
+    """Of each image `[b, C, H + 2 padding, W + 2 padding]` a part of `[C, H, W]`, anywhere in it."""
+    rows, columns = (side - 2 * padding for side in padded.shape[2:])
+    top, left = torch.randint(2 * padding + 1, (2, len(padded)), generator=rng).to(padded.device)
+    everywhere = padded.unfold(2, rows, 1).unfold(3, columns, 1)
+    return everywhere[torch.arange(len(padded), device=padded.device), :, top, left]
 
 
 def random_flip(images: Tensor, rng: torch.Generator) -> Tensor:

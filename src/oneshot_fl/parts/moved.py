@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from oneshot_fl.data.augment import random_flip, windows
+from oneshot_fl.data.augment import random_flip, random_shift
 from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import BelowOne
@@ -33,11 +32,4 @@ class Moved:
 
     def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
         """Images `[b, C, H, W]` -> the same images, moved; the teacher is not asked."""
-        return x if self.still else random_flip(_shifted(x, self.most, rng), rng)
-
-
-def _shifted(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
-    """Images `[b, C, H, W]`, each moved by up to `most` pixels either way; mirrored where they are moved away from."""
-    padded = F.pad(images, [most] * 4, mode="reflect")
-    top, left = torch.randint(2 * most + 1, (2, len(images)), generator=rng).to(images.device)
-    return windows(padded, top, left, images.shape[2:])
+        return x if self.still else random_flip(random_shift(x, self.most, rng), rng)

@@ -11,9 +11,8 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from oneshot_fl.data.augment import windows
+from oneshot_fl.data.augment import random_shift
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
@@ -123,16 +122,10 @@ def mixtures(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def variations(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
-    """Any of the images `[n, C, H, W]`, moved by up to an eighth of their side, half of them mirrored: `[count, ...]`.
-
-    Where they are moved away from, they are mirrored too.
-    """
-    most = images.shape[-1] // 8
+    """Any of the images `[n, C, H, W]`, moved by up to an eighth of their side and mirrored or not: `[count, ...]`."""
     chosen = images[torch.randint(len(images), (count,), generator=rng).to(images.device)]
     turned = (_uniform(count, rng=rng) < 0.5).to(images.device).view(-1, 1, 1, 1)
-    padded = F.pad(torch.where(turned, chosen.flip(3), chosen), [most] * 4, mode="reflect")
-    top, left = torch.randint(2 * most + 1, (2, count), generator=rng).to(images.device)
-    return windows(padded, top, left, images.shape[2:])
+    return random_shift(torch.where(turned, chosen.flip(3), chosen), images.shape[-1] // 8, rng)
 
 
 def _two_colours(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:

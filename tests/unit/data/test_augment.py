@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from oneshot_fl.config.rules import parameters_of
-from oneshot_fl.data.augment import AUGMENTATIONS, augment, random_crop, random_flip
+from oneshot_fl.data.augment import AUGMENTATIONS, augment, random_crop, random_flip, random_shift
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.seeds import torch_generator
 
@@ -32,6 +32,14 @@ def test_each_crop_is_a_window_of_the_image_with_four_black_pixels_around_it(ima
     for crop, (top, left) in zip(crops, offsets, strict=True):
         assert torch.equal(crop, padded[:, top : top + SIZE, left : left + SIZE])
     assert set(offsets) == {(top, left) for top in range(9) for left in range(9)}
+
+
+def test_each_sample_is_shifted_and_mirrored_where_it_is_moved_away_from(images):
+    shifted = random_shift(images.float(), 1, torch_generator(0))
+    padded = F.pad(images[0].float(), (1, 1, 1, 1), mode="reflect")
+    windows = [padded[:, top : top + SIZE, left : left + SIZE] for top in range(3) for left in range(3)]
+    found = [next(n for n, window in enumerate(windows) if torch.equal(image, window)) for image in shifted]
+    assert set(found) == set(range(9))
 
 
 def test_each_sample_is_mirrored_or_not(images):

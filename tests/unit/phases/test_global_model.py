@@ -18,13 +18,14 @@ from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
+from oneshot_fl.parts.moved import Moved
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.parts.sources import GeneratorSource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
-from oneshot_fl.phases.distill import Distillation
+from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
 from tests.parts import SMALL as SPEC
@@ -199,6 +200,19 @@ def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, se
     assert resumed.history == unbroken.history
     assert _same(resumed.model, unbroken.model)
     assert torch.equal(resumed.ensemble["weights"], unbroken.ensemble["weights"])
+
+
+def test_of_images_that_move_the_answers_are_kept(data, server, context, tmp_path, monkeypatch):
+    asked, real = [], DistillModule._taught
+    monkeypatch.setattr(DistillModule, "_taught", lambda module, *given: asked.append(1) or real(module, *given))
+    still, moved = (recipe_of(Moved, share=0.25, colour_only=colour_only) for colour_only in (True, False))
+    plain, unmoved, other = (
+        _distill(data, server, replace(context, store=Store(tmp_path / name)), _method(perturb=perturb))
+        for name, perturb in (("plain", None), ("still", still), ("moved", moved))
+    )
+    assert not asked
+    assert unmoved.history == plain.history
+    assert other.history != plain.history
 
 
 def test_what_a_warm_up_made_of_the_student_is_what_it_began_as_also_after_a_break(data, server, context, tmp_path):

@@ -81,9 +81,7 @@ def test_seeds_without_a_row_are_told(runs, make_run):
 
 
 def test_a_figure_that_no_run_tells_is_the_cause(runs):
-    with pytest.raises(
-        OneshotError, match=r"^--ranks: 0 rows to rank; 12 finished runs do not tell it; run"
-    ):
+    with pytest.raises(OneshotError, match=r"^--ranks: 0 rows to rank; 12 finished runs do not tell it; run"):
         field_of(runs, measure_of("ece", which="last"))
 
 
