@@ -20,6 +20,7 @@ GROUPS = [path.rsplit("/", 1) for path in ALL if "/" in path and not path.starts
 CHOSEN = {key for entry in OmegaConf.load(config_dir() / "config.yaml").defaults if entry != "_self_" for key in entry}
 EXTRAS = {
     ("method/perturb", "hard"): ["method=co_boosting"],
+    ("method/perturb", "moved"): ["method=fedchorus"],
     ("clients", "all_cvae"): ["method=fedcvae_ens"],
     **{("method", path.stem): list(clients_of(path.stem)) for path in (config_dir() / "method").glob("fed[cm]*.yaml")},
     ("method/warm_up", "ensemble_distillation"): ["method=fedmho", "clients=half_cvae"],

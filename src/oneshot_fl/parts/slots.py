@@ -131,7 +131,11 @@ class Source(Protocol):
 
 
 class Perturb(Protocol):
-    """Images `[b, C, H, W]` -> other images of the same shape, detached; the teacher is asked anew about them."""
+    """Images `[b, C, H, W]` -> other images of the same shape, detached.
+
+    The teacher is asked anew about them, unless the class says `keeps_answers = True`: then the student is told what
+    was answered about the images as they were.
+    """
 
     def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
         """Draw from `rng` only."""

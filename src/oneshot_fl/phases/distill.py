@@ -197,12 +197,11 @@ class DistillModule(LightningModule):
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 
     def _student_loss(self, entry: Entry) -> Tensor:
-        if self.perturb is None:
-            return self._score("student", entry.x, entry.y, entry.trust, self.ensemble.recall(entry))
-        hard = self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)
+        x = entry.x if self.perturb is None else self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)
         with torch.no_grad():
-            teacher = self._taught(hard, entry.y)
-        return self._score("student", hard, entry.y, entry.trust, teacher)
+            kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
+            teacher = self.ensemble.recall(entry) if kept else self._taught(x, entry.y)
+        return self._score("student", x, entry.y, entry.trust, teacher)
 
     def _taught(self, x: Tensor, y: Tensor) -> Tensor:
         """The ensemble's logits on images that the pool does not hold."""

@@ -1,0 +1,43 @@
+"""Images that stand elsewhere whenever the student sees them."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oneshot_fl.data.augment import random_flip, windows
+from oneshot_fl.parts.slots import Teacher
+from oneshot_fl.parts.uploads import Server
+from oneshot_fl.values import BelowOne
+
+
+class Moved:
+    """Every image moved and mirrored afresh whenever the student sees it, with the clients' answers to how it was made.
+
+    What is to be told of an image hardly changes with where it stands, and asking the clients anew in every step would
+    cost more than the student does.
+
+    Args:
+        server: with the data spec.
+        share: images are moved by up to this share of their side.
+        colour_only: leave grey images as they are; a digit that is mirrored is none.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    keeps_answers: ClassVar[bool] = True
+
+    def __init__(self, server: Server, *, share: BelowOne, colour_only: bool) -> None:
+        self.most = min(round(share * server.spec.size), server.spec.size - 1)
+        self.still = colour_only and server.spec.channels == 1
+
+    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
+        """Images `[b, C, H, W]` -> the same images, moved; the teacher is not asked."""
+        return x if self.still else random_flip(_shifted(x, self.most, rng), rng)
+
+
+def _shifted(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
+    """Images `[b, C, H, W]`, each moved by up to `most` pixels either way; mirrored where they are moved away from."""
+    padded = F.pad(images, [most] * 4, mode="reflect")
+    top, left = torch.randint(2 * most + 1, (2, len(images)), generator=rng).to(images.device)
+    return windows(padded, top, left, images.shape[2:])
