@@ -249,12 +249,14 @@ def _unused(cell: Published, run: Run) -> tuple[str, ...]:
     on_clients = cell.method in OF_ANY_RUN or source is None
     guided = "guidance" in needs(run.setting("method.ensemble")) and not on_clients
     generates = any("generator" in key.split(".") for key in flat({"": source or {}})) and not on_clients
+    recites = "recitals" in needs({"source": source, "hearing": run.setting("hearing")}) and not on_clients
     classifiers = tuple(f"clients.{key}" for key in run.setting("clients", {}) if key not in ("cvae", "kinds"))
     return (
         *(("method", "distill") if cell.method in OF_ANY_RUN else ("distill",) if on_clients else ()),
         *(() if generates else ("distill.generator_steps", "distill.generator_optimizer")),
         *(() if generates or guided else ("generator",)),
         *(() if guided else ("stratify",)),
+        *(() if recites else ("recite",)),
         *(() if "cvae" in kinds else ("clients.cvae",)),
         *(() if "classifier" in kinds else classifiers),
     )

@@ -294,6 +294,7 @@ def test_what_no_paper_states_is_not_compared(make_run, settings):
         ("fedavg", {"distill": {"rounds": 5, "student_optimizer": {"lr": 1.0}}, "generator": {"width": 1}}),
         ("fedavg", {"stratify": {"steps": 1}, "clients": {"cvae": {"epochs": 1}}}),
         ("dense", {"stratify": {"steps": 1}}),
+        ("fedhydra", {"recite": {"start": None, "steps": 7}}),
         ("feddf", {"generator": {"noise": 1}, "distill": {"generator_steps": 1}}),
     ],
 )
