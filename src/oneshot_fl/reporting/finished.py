@@ -93,7 +93,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
         return None
     grouped = bool(config["logger"].keys() - {"csv"})
     told = without(config, ANYWHERE - {"study"} if grouped else ANYWHERE)
-    also = [[file.group, file.name, file.text] for file in files]
+    also = [[file.group, file.name, file.settings] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
     return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))

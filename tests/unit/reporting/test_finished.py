@@ -134,6 +134,57 @@ def test_another_data_set_of_a_users_function_may_come_from_anywhere_too(root, t
         assert finished(config) is None
 
 
+def test_what_another_data_set_takes_from_its_defaults_counts(root, tmp_path):
+    own = tmp_path / "own" / "data"
+    own.mkdir(parents=True)
+    (own / "theirs.yaml").write_text("defaults: [base]\nname: theirs\n")
+    with reading_also(tmp_path / "own"):
+        keys = []
+        for grey in (250, 5, 5):
+            (own / "base.yaml").write_text(f"_target_: oneshot_fl.data.datasets.digits\nmean: [{grey}]\nstd: [1]\n")
+            keys.append(_key(root, proxy={"name": "other", "data": "theirs", "root": "x"}, store=f"store/{len(keys)}"))
+        assert keys[0] != keys[1] == keys[2]
+        (own / "base.yaml").write_text("_target_: their_data.load\n")
+        assert finished(_config(root, proxy={"name": "other", "data": "theirs", "root": "x"})) is None
+
+
+def test_another_data_set_that_cannot_be_composed_is_for_the_run_to_say(root, tmp_path):
+    own = tmp_path / "own" / "data"
+    own.mkdir(parents=True)
+    (own / "theirs.yaml").write_text("defaults: [no_such_base]\nname: theirs\n")
+    config = _config(root, proxy={"name": "other", "data": "theirs", "root": "x"})
+    with reading_also(tmp_path / "own"):
+        with pytest.raises(OneshotError, match=r"^proxy\.data=theirs: .*no_such_base"):
+            finished(config)
+        assert remembered(config) is None
+
+
+def test_what_a_file_that_is_only_named_reads_from_the_environment_counts(root, tmp_path, monkeypatch):
+    own = tmp_path / "own" / "model"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("name: mine\n_target_: oneshot_fl.models.zoo.resnet\ndepth: ${oc.env:DEPTH}\n")
+    keys = []
+    with reading_also(tmp_path / "own"):
+        for depth in ("18", "34", "34"):
+            monkeypatch.setenv("DEPTH", depth)
+            keys.append(_key(root, server_model="mine"))
+    assert keys[0] != keys[1] == keys[2]
+
+
+def test_weights_that_a_file_names_which_is_only_named_count(root, tmp_path, monkeypatch):
+    (tmp_path / "my_net.py").write_text("def net(spec, file): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, weights = tmp_path / "own" / "model", tmp_path / "weights.bin"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(f"name: mine\n_target_: my_net.net\nfile: {weights}\n")
+    keys = set()
+    with reading_also(tmp_path / "own"):
+        for content in (b"1", b"2"):
+            weights.write_bytes(content)
+            keys.add(_key(root, server_model="mine"))
+    assert len(keys) == 2
+
+
 def test_files_behind_links_count_and_a_link_back_up_ends(root, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
