@@ -303,6 +303,22 @@ def test_folders_of_a_run_are_copied_but_not_what_is_another_runs(tmp_path):
         assert files == {*LEFT, "metrics.csv", "run.json", "tensorboard/deep/file"}
 
 
+def test_a_users_own_files_are_neither_copied_nor_written_over(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    _finish(done, "k")
+    (done / "config.yaml").write_text("logger: {csv: {name: .}, events: {name: events}, odd: {name: ../done}}\n")
+    for folder in ("mine", "events"):
+        (done / folder).mkdir()
+        (done / folder / "file").write_text(folder)
+    own.mkdir()
+    for folder in (done, own):
+        (folder / "notes.txt").write_text(f"notes on {folder.name}")
+    adopt(done, own)
+    assert (own / "notes.txt").read_text() == "notes on own"
+    files = {str(path.relative_to(own)) for path in own.rglob("*") if path.is_file()}
+    assert files == {*LEFT, "metrics.csv", "notes.txt", "events/file"}
+
+
 def test_a_copy_that_something_lies_in_the_way_of_is_one_line(tmp_path):
     _finish(tmp_path / "done", "k")
     (tmp_path / "copy" / "server.safetensors").mkdir(parents=True)
