@@ -19,7 +19,7 @@ from typing import Any
 from filelock import BaseFileLock
 
 from oneshot_fl.artifacts import Artifact, DamagedError, check_finite, fingerprint, read_artifact, write_artifact
-from oneshot_fl.disk import remove, sync, writing
+from oneshot_fl.disk import remove, replacing, sync, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.locks import holder, is_free, lock_of, needs_leases
@@ -136,8 +136,10 @@ class Store:
 
     def _by_another(self, place: "_Place") -> str:
         """What is waited for, in words."""
-        who = place.final.with_suffix(WORK) / HOLDER
-        name = who.read_text() if who.is_file() else "another process"
+        try:
+            name = (place.final.with_suffix(WORK) / HOLDER).read_text()
+        except OSError:  # it has not said so yet, or has ended since
+            name = "another process"
         return f"{name} is making {place.final.parent.name}/{place.final.name} in store={self.root}"
 
     def _intact_or_set_aside(self, final: Path) -> Artifact | None:
@@ -157,7 +159,8 @@ class Store:
             if not work.is_dir():
                 remove(work)
                 work.mkdir()
-            (work / HOLDER).write_text(holder())
+            with replacing(work / HOLDER) as new:
+                new.write_text(holder())
         meter = Meter()
         artifact = make(work)
         cost = asdict(total([artifact.cost, meter.spent()]))

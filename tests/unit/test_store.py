@@ -22,7 +22,7 @@ from oneshot_fl.artifacts import (
 )
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import holder
-from oneshot_fl.store import Store, Wanted, open_store
+from oneshot_fl.store import HOLDER, WORK, Store, Wanted, open_store
 from tests.damage import become, flip
 
 
@@ -400,3 +400,17 @@ def test_the_manifest_tells_what_the_artifact_was_made_from(tmp_path):
     manifest = json.loads((tmp_path / "clients" / key / "manifest.json").read_text())
     assert manifest["inputs"] == {"epochs": 3}
     assert manifest["context"] == {"device": "cpu"}
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_who_is_waited_for_may_end_while_it_is_looked_up(tmp_path, monkeypatch, ended):
+    store = Store(tmp_path)
+    place = store._place(Wanted("clients", {}, lambda _: Artifact({}, {})))
+    work = place.final.with_suffix(WORK)
+    work.mkdir(parents=True)
+    told = work / HOLDER
+    told.write_text("process 7")
+    if ended:  # right after it was seen
+        told.unlink()
+        monkeypatch.setattr(Path, "is_file", lambda _: True)
+    assert store._by_another(place).startswith("another process is" if ended else "process 7 is")

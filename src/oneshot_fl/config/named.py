@@ -4,47 +4,85 @@
 such a file, or in the code that it names, is a change of the run.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from oneshot_fl.config.compose import choices
-from oneshot_fl.recipe import digest_of
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-GROUPS = ("model", "cvae", "data")
-"""Those whose choices other keys may name."""
-TARGET = re.compile(r"^[^#\n]*\b_target_:\s*[\"']?([\w.]+)", re.MULTILINE)
+from oneshot_fl.config.compose import UNREADABLE, choices, plain
+from oneshot_fl.config.explain import explain
+from oneshot_fl.config.lent import lent
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.recipe import digest_of, targets
+
+GROUPS = ("model", "cvae")
+"""Those whose choices any key may name; one of `data` is named by `proxy.data` alone."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A file that a configuration may mean."""
+    """A choice that a configuration may mean."""
 
     group: str
     name: str
-    text: str
+    settings: Any
+    """Plain, and as the run reads them."""
 
     @property
     def targets(self) -> list[str]:
         """Every `_target_` in it."""
-        return TARGET.findall(self.text)
+        return targets(self.settings)
 
 
 def named(config: Mapping[str, Any]) -> list[Named]:
-    """The files that any value of a configuration may mean, with those that they share their settings with.
+    """What any value of a configuration may mean, with what such files share their settings with.
 
     A value that is called like a file and means something else counts too: that costs a comparison and no mistake.
+
+    Raises:
+        OneshotError: `proxy.data` names what cannot be composed.
     """
     words = set(_words(config))
     found = [(group, file) for group in GROUPS for name, file in choices(group).items() if name in words]
     shared = {(group, base) for group, file in found for base in file.parent.glob("_*.yaml")}
-    return [Named(group, file.stem, file.read_text("utf-8")) for group, file in sorted({*found, *shared})]
+    return [*_lent(config), *(Named(group, file.stem, _read(file)) for group, file in sorted({*found, *shared}))]
 
 
 def code_of(config: Mapping[str, Any], files: Iterable[Named]) -> str:
     """The digest of the code that a run depends on."""
-    return digest_of("oneshot_fl.pipeline", [config, *({"_target_": each} for file in files for each in file.targets)])
+    return digest_of("oneshot_fl.pipeline", [config, *(file.settings for file in files)])
+
+
+def _lent(config: Mapping[str, Any]) -> list[Named]:
+    """The data set that lends a proxy its images, with all that its file takes from others; the store is no part."""
+    proxy = config.get("proxy") or {}
+    name = proxy.get("data")
+    if name not in choices("data"):
+        return []
+    cfg = DictConfig({"store": None, "proxy": {"data": name, "root": proxy.get("root")}})
+    try:
+        return [Named("data", name, plain(lent(cfg)))]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise OneshotError(f"proxy.data={name}: {explain(error)}") from error
+
+
+def _read(file: Path) -> Any:
+    """A file by itself, as `compose.architecture` reads it; as it is written where only a configuration completes it.
+
+    Nothing of one that cannot be read: where it is meant, that is said when the experiment is bound.
+    """
+    try:
+        node = OmegaConf.load(file)
+    except (*UNREADABLE, OmegaConfBaseException):
+        return None
+    try:
+        return plain(node)
+    except OmegaConfBaseException:
+        return OmegaConf.to_container(node)
 
 
 def _words(node: Any) -> Iterator[str]:

@@ -11,19 +11,23 @@ the phases know the settings, the code and the files that the settings name, and
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.figure_files import remove_figures, remove_metrics
+from oneshot_fl.reporting.figure_files import FIGURES, FORMATS, remove_figures, remove_metrics
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
+from oneshot_fl.tracking.told import METRICS
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -33,8 +37,10 @@ ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_pe
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
-OF_ONE_RUN = ("wandb",)
-"""Folders that belong to the run that made them; so do hidden ones, as Hydra's."""
+LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
+"""Files that runs of one key leave, all or some of them; what else lies there is somebody's own."""
+EVENTS = "tensorboard"
+"""The folder of a logger of ours; how others' are called, their settings say. Those of W&B belong to one run alone."""
 NEEDED = (CONFIG, MODEL)
 """Files without which, beside its summary, a finished run is none."""
 HASHES = "sha256"
@@ -93,7 +99,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
         return None
     grouped = bool(config["logger"].keys() - {"csv"})
     told = without(config, ANYWHERE - {"study"} if grouped else ANYWHERE)
-    also = [[file.group, file.name, file.text] for file in files]
+    also = [[file.group, file.name, file.settings] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
     return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
@@ -130,13 +136,20 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
 
 def _left_by(run: Path) -> Iterator[Path]:
     """Every file of a run's folder that another run of its key would leave too; no other run that lies in it."""
-    for path in run.iterdir():
-        if path.is_file() and path.name not in (TRACE, LOG):
-            yield path
-        elif path.is_dir() and not (path.is_symlink() or path.name.startswith(".") or path.name in OF_ONE_RUN):
-            below = list(path.rglob("*"))
-            if not any(each.name == TRACE for each in below):
-                yield from (each for each in below if each.is_file())
+    yield from (path for name in LEFT if (path := run / name).is_file())
+    for folder in (run / name for name in sorted(_logged(run))):
+        below = [] if folder.is_symlink() else list(folder.rglob("*"))
+        if not any(each.name == TRACE for each in below):
+            yield from (each for each in below if each.is_file())
+
+
+def _logged(run: Path) -> set[str]:
+    """The folders that loggers keep in a run's."""
+    config = yaml.safe_load((run / CONFIG).read_text())
+    loggers = config.get("logger") if isinstance(config, Mapping) else None
+    settings = loggers.values() if isinstance(loggers, Mapping) else ()
+    names = {str(each.get("name") or "") for each in settings if isinstance(each, Mapping)}
+    return {EVENTS, *(name for name in names if re.fullmatch(r"\w[\w .-]*", name))}
 
 
 def _named(file: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 import os
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,9 @@ import torch
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
-from oneshot_fl.data.decode import Tones
+from oneshot_fl.data.decode import Decoding, Tones
 from oneshot_fl.data.image_folder import image_folder
-from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in
+from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in, read_images
 from oneshot_fl.errors import OneshotError
 from tests.damage import forbid
 from tests.unit.data.image_files import write_image
@@ -243,3 +244,25 @@ def test_a_class_folder_that_cannot_be_read_is_not_left_out(folder, monkeypatch)
     forbid(monkeypatch, "train/bee")
     with pytest.raises(OneshotError, match=r"^data\.root: .*train/bee cannot be read \(Permission denied\)"):
         _load(folder)
+
+
+OTHERWISE = {
+    "size": Decoding(4, 3),
+    "channels": Decoding(8, 1),
+    "max_value": Decoding(8, 3, Tones(max_value=4095.0)),
+    "background": Decoding(8, 3, Tones(background=0)),
+}
+"""How images may be decoded, each unlike `Decoding(8, 3)` in one setting."""
+
+
+def test_every_setting_is_decoded_otherwise_somewhere():
+    assert OTHERWISE.keys() == {each.name for of in (Decoding, Tones) for each in fields(of)} - {"tones"}
+
+
+@pytest.mark.parametrize("setting", sorted(OTHERWISE))
+def test_images_that_are_decoded_otherwise_are_kept_apart(setting, tmp_path):
+    write_image(tmp_path / "0.png", 1)
+    store = tmp_path / "store"
+    for how in (Decoding(8, 3), OTHERWISE[setting], Decoding(8, 3)):
+        read_images({"train": [(tmp_path / "0.png", 0)]}, cache=str(store), how=how)
+    assert len(list(store.glob("images/*/manifest.json"))) == 2

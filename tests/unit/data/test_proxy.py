@@ -73,3 +73,11 @@ def test_images_are_made_when_they_are_first_asked_for_and_once():
     assert made == []
     assert len(proxy.images) == len(proxy.images) == 2
     assert made == [1]
+
+
+def test_which_images_another_data_set_lends_depends_on_the_seed_only():
+    first, again, second = (
+        from_dataset(_data(), other=_data(count=200), samples=5, seed=seed)[1].images for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)

@@ -24,6 +24,7 @@ from oneshot_fl.parts.slots import Method, WarmUpRecipe
 from oneshot_fl.parts.sources import GeneratorSource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
+from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.global_model import StudentPlan, distill
@@ -120,6 +121,30 @@ def test_a_student_begins_where_the_clients_of_its_communication_round_did(data,
     assert _same(second.model, start.model)
     fresh, again = (_distill(data, one, context, _method(), rounds=0) for one in (server, later))
     assert fresh.key == again.key  # it begins elsewhere
+
+
+def _trained_otherwise(uploads):
+    first, *others = uploads.classifiers
+    return replace(uploads, classifiers=(replace(first, key="another training"), *others))
+
+
+INPUTS = {
+    "uploads": lambda server: replace(server, uploads=_trained_otherwise(server.uploads)),
+    "guidance": lambda server: replace(server, guidance=torch.eye(2, 3)),
+    "recitals": lambda server: replace(
+        server, recitals=(Recital(torch.zeros(1, 1, 8, 8), torch.zeros(1), "a recital"),)
+    ),
+}
+"""What a server may have otherwise, whether or not the method looks at it."""
+
+
+@pytest.mark.parametrize("changed", sorted(INPUTS))
+def test_whatever_goes_into_a_model_is_in_its_key(data, server, context, changed):
+    one = replace(server, guidance=torch.ones(2, 3))
+    first, second, again = (
+        _distill(data, each, context, _method(), rounds=0).key for each in (one, INPUTS[changed](one), one)
+    )
+    assert first == again != second
 
 
 def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_nothing(

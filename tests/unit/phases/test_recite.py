@@ -180,3 +180,11 @@ def test_a_term_cannot_look_at_a_student_that_there_is_not(uploads, context):
     adversarial = {"adv": recipe_of(Adversarial, weight=1.0, temperature=1.0, only_disagreement=False)}
     with pytest.raises(OneshotError, match=r"recite\.objective: there is no student yet"):
         _run(uploads, context, objective=adversarial)
+
+
+def test_clients_of_one_model_have_recitals_of_their_own(uploads, context):
+    first = uploads.classifiers[0]
+    same = Uploads((first, replace(first, name="its double")))
+    recitals = _run(same, context).of_clients
+    assert recitals[0].key != recitals[1].key
+    assert not torch.equal(recitals[0].images, recitals[1].images)

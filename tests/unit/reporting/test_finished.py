@@ -134,6 +134,57 @@ def test_another_data_set_of_a_users_function_may_come_from_anywhere_too(root, t
         assert finished(config) is None
 
 
+def test_what_another_data_set_takes_from_its_defaults_counts(root, tmp_path):
+    own = tmp_path / "own" / "data"
+    own.mkdir(parents=True)
+    (own / "theirs.yaml").write_text("defaults: [base]\nname: theirs\n")
+    with reading_also(tmp_path / "own"):
+        keys = []
+        for grey in (250, 5, 5):
+            (own / "base.yaml").write_text(f"_target_: oneshot_fl.data.datasets.digits\nmean: [{grey}]\nstd: [1]\n")
+            keys.append(_key(root, proxy={"name": "other", "data": "theirs", "root": "x"}, store=f"store/{len(keys)}"))
+        assert keys[0] != keys[1] == keys[2]
+        (own / "base.yaml").write_text("_target_: their_data.load\n")
+        assert finished(_config(root, proxy={"name": "other", "data": "theirs", "root": "x"})) is None
+
+
+def test_another_data_set_that_cannot_be_composed_is_for_the_run_to_say(root, tmp_path):
+    own = tmp_path / "own" / "data"
+    own.mkdir(parents=True)
+    (own / "theirs.yaml").write_text("defaults: [no_such_base]\nname: theirs\n")
+    config = _config(root, proxy={"name": "other", "data": "theirs", "root": "x"})
+    with reading_also(tmp_path / "own"):
+        with pytest.raises(OneshotError, match=r"^proxy\.data=theirs: .*no_such_base"):
+            finished(config)
+        assert remembered(config) is None
+
+
+def test_what_a_file_that_is_only_named_reads_from_the_environment_counts(root, tmp_path, monkeypatch):
+    own = tmp_path / "own" / "model"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("name: mine\n_target_: oneshot_fl.models.zoo.resnet\ndepth: ${oc.env:DEPTH}\n")
+    keys = []
+    with reading_also(tmp_path / "own"):
+        for depth in ("18", "34", "34"):
+            monkeypatch.setenv("DEPTH", depth)
+            keys.append(_key(root, server_model="mine"))
+    assert keys[0] != keys[1] == keys[2]
+
+
+def test_weights_that_a_file_names_which_is_only_named_count(root, tmp_path, monkeypatch):
+    (tmp_path / "my_net.py").write_text("def net(spec, file): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, weights = tmp_path / "own" / "model", tmp_path / "weights.bin"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(f"name: mine\n_target_: my_net.net\nfile: {weights}\n")
+    keys = set()
+    with reading_also(tmp_path / "own"):
+        for content in (b"1", b"2"):
+            weights.write_bytes(content)
+            keys.add(_key(root, server_model="mine"))
+    assert len(keys) == 2
+
+
 def test_files_behind_links_count_and_a_link_back_up_ends(root, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -250,6 +301,22 @@ def test_folders_of_a_run_are_copied_but_not_what_is_another_runs(tmp_path):
         take_over(done, {}, copy)
         files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
         assert files == {*LEFT, "metrics.csv", "run.json", "tensorboard/deep/file"}
+
+
+def test_a_users_own_files_are_neither_copied_nor_written_over(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    _finish(done, "k")
+    (done / "config.yaml").write_text("logger: {csv: {name: .}, events: {name: events}, odd: {name: ../done}}\n")
+    for folder in ("mine", "events"):
+        (done / folder).mkdir()
+        (done / folder / "file").write_text(folder)
+    own.mkdir()
+    for folder in (done, own):
+        (folder / "notes.txt").write_text(f"notes on {folder.name}")
+    adopt(done, own)
+    assert (own / "notes.txt").read_text() == "notes on own"
+    files = {str(path.relative_to(own)) for path in own.rglob("*") if path.is_file()}
+    assert files == {*LEFT, "metrics.csv", "notes.txt", "events/file"}
 
 
 def test_a_copy_that_something_lies_in_the_way_of_is_one_line(tmp_path):
