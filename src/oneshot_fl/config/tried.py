@@ -10,10 +10,13 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 
+COUNTS = {2: "two images", 1: "one image"}
+"""How many images a model is asked about: one alone shows what drops the axis of a batch, as `.squeeze()` does."""
+
 
 @torch.no_grad()
 def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
-    """Whether a model takes two of its images, or makes them, and answers in the shape that it should.
+    """Whether a model takes its images, or makes them, two and one of them, and answers in the shape that it should.
 
     Args:
         model: in evaluation mode.
@@ -24,22 +27,28 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
     Raises:
         OneshotError: it does not.
     """
-    spec = told.spec
-    image = (2, spec.channels, spec.size, spec.size)
-    wanted = (2, spec.classes) if told.kind == "classifier" else image
-    try:
-        answer = model(torch.zeros(image)) if told.kind == "classifier" else _drawn(model, known[0], spec)
-    except Exception as error:  # whatever a model raises over two of its images is its answer
-        raise OneshotError(
-            f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images ({named_line(error)})"
-        ) from error
-    if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
-        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise OneshotError(f"{name}: its model answers two images with {shape}, not {wanted}")
+    spec, classifies = told.spec, told.kind == "classifier"
+    image = (spec.channels, spec.size, spec.size)
+    for count, images in COUNTS.items():
+        wanted = (count, spec.classes) if classifies else (count, *image)
+        try:
+            answer = model(torch.zeros(count, *image)) if classifies else _drawn(model, known[0], spec, count)
+        except Exception as error:  # whatever a model raises over its images is its answer
+            raise OneshotError(
+                f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images{_alone(count)} "
+                f"({named_line(error)})"
+            ) from error
+        if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
+            shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+            raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}")
 
 
-def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec) -> Tensor:
-    return model(torch.zeros(2, latent_of(architecture, spec)), torch.zeros(2, dtype=torch.long))
+def _alone(count: int) -> str:
+    return ", one at a time" if count == 1 else ""
+
+
+def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec, count: int) -> Tensor:
+    return model(torch.zeros(count, latent_of(architecture, spec)), torch.zeros(count, dtype=torch.long))
 
 
 def latent_of(architecture: Architecture, spec: DataSpec) -> int:

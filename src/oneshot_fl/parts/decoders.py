@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import Images, Positive
@@ -75,7 +76,7 @@ def draw_noise(count: int, latent: int, bound: float | None, rng: torch.Generato
 @torch.no_grad()
 def draw(decoder: nn.Module, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Noise `[n, latent]`, labels `[n]` and what the decoder draws of them `[n, C, H, W]`, on its device."""
-    device = next(decoder.eval().parameters()).device
+    device = place_of(decoder.eval())
     noise, labels = noise.to(device), labels.to(device)
     return noise, labels, decoder(noise, labels)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import tensor_hash
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
+from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
@@ -98,8 +99,7 @@ class Gate:
     @torch.no_grad()
     def probe(self, model: nn.Module, unknown: Collection[int] = ()) -> Probed:
         """What a classifier answers to images of no data set; of classes without an output it says nothing."""
-        parameter = next(model.parameters(), torch.empty(0))
-        P, statistics = _asked(model, self._probes().to(parameter.device))
+        P, statistics = _asked(model, self._probes().to(place_of(model)))
         said = P.argmax(dim=1).bincount(minlength=P.shape[1])
         known = sorted({*range(P.shape[1])}.difference(unknown))
         strange = [_distance(layer) for layer in statistics]

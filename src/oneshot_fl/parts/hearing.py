@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.uploads import Recital, Uploads
 from oneshot_fl.values import Count, Finite, Images, Positive
 
@@ -93,7 +94,7 @@ class Witnesses:
     @torch.no_grad()
     def _said(self, model: nn.Module, x: Tensor) -> Tensor:
         """A client's log-probabilities `[n, c]`."""
-        device = next(model.parameters(), torch.empty(0)).device
+        device = place_of(model)
         logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in x.split(AT_ONCE)]
         return torch.cat(logits).log_softmax(dim=1)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
+from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
@@ -54,7 +55,7 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     """
     model.eval()
     images = spec.normalise(shapes(SHOWN, spec, rng))
-    device = next(model.parameters()).device
+    device = place_of(model)
     return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()
 
 

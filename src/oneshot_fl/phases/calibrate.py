@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32
 
 WIDEST = 4.0
@@ -59,7 +60,7 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
 @torch.no_grad()
 def _logits(model: nn.Module, images: Tensor, spec: DataSpec, batch_size: int) -> Tensor:
     """`[n, c]`"""
-    device = next(model.parameters()).device
+    device = place_of(model)
     model.eval()
     parts = [at_least_float32(model(spec.to_input(part.to(device)))) for part in images.split(batch_size)]
     return torch.cat(parts).cpu()

@@ -27,6 +27,7 @@ from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import ClientBank, linear_layers
+from oneshot_fl.models.place import place_of
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
 from oneshot_fl.phases.clients.training import Training
@@ -170,7 +171,7 @@ def gaussian_noise(spec: DataSpec, samples: int, *, seed: int) -> Tensor:
 def features(classifier: nn.Module, images: Tensor, spec: DataSpec, batch_size: int) -> Tensor:
     """What enters the classifier's last linear layer, `[n, d]` in double precision, for images uint8 `[n, C, H, W]`."""
     bank = ClientBank([classifier], mode="loop")
-    device = next(classifier.parameters()).device
+    device = place_of(classifier)
     batches = (spec.to_input(part.to(device)) for part in images.split(batch_size))
     return torch.cat([bank(x, frozenset({"features"})).features[0].double().cpu() for x in batches])
 

@@ -26,6 +26,7 @@ from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.cost import PASSED, TRAINED, of_one
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
@@ -179,13 +180,9 @@ def stratify(
 def _macs_of_class(client: nn.Module, spec: DataSpec, settings: Stratification, begun: Start) -> int:
     """Of all steps of one client and class: the generator is trained on what the frozen client answers."""
     generator, z = begun
-    image = torch.zeros(1, spec.channels, spec.size, spec.size, device=_place(client))
-    each = TRAINED * of_one(generator, z.to(_place(generator))) + PASSED * of_one(client, image)
+    image = torch.zeros(1, spec.channels, spec.size, spec.size, device=place_of(client))
+    each = TRAINED * of_one(generator, z.to(place_of(generator))) + PASSED * of_one(client, image)
     return settings.steps * settings.batch_size * each
-
-
-def _place(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> int:

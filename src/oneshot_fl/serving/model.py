@@ -14,6 +14,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import USUAL, Byte, Decoding, Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
+from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
 from oneshot_fl.values import Positive, Rule
@@ -128,7 +129,7 @@ class ServedModel(nn.Module):
         """One forward pass."""
         if not batch:
             return []
-        device = next(self.model.parameters()).device
+        device = place_of(self.model)
         pixels = torch.from_numpy(np.stack([one.pixels for one in batch if one.pixels is not None]))
         rows = self.probabilities(self.spec.to_input(pixels.to(device))).tolist()
         return [self._prediction(one.name, row, abstain) for one, row in zip(batch, rows, strict=True)]

@@ -151,6 +151,21 @@ def test_a_model_that_answers_in_another_shape_is_quarantined(write, folder, tmp
     )
 
 
+def test_a_model_that_drops_the_axis_of_a_single_image_is_quarantined(write, folder, tmp_path, monkeypatch):
+    (tmp_path / "thin_net.py").write_text(
+        "import torch\n"
+        "class Thin(torch.nn.Linear):\n"
+        "    def __init__(self): super().__init__(64, 3)\n"
+        "    def forward(self, x): return super().forward(x.flatten(1)).squeeze()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write("one")
+    told = ModelDescription("classifier", ({"_target_": "thin_net.Thin"},), SMALL, tuple("abc"))
+    write_model(folder / "thin.safetensors", build(told, allowed=["thin_net.Thin"]).state_dict(), told)
+    found = _reasons(_of(folder, allowed=["thin_net.Thin"]))
+    assert found == {"thin.safetensors": "its model answers one image with (3,), not (1, 3)"}
+
+
 class LastOfMany:
     """A gate that turns the last upload away, as long as there is another."""
 

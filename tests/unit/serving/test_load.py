@@ -95,6 +95,35 @@ def test_a_model_that_does_not_answer_as_its_file_says_is_one_line(tmp_path, spe
     assert "\n" not in str(error.value)
 
 
+class Squeezed(Flat):
+    """A single image's logits lose the axis of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).squeeze()
+
+
+class NeedsTwo(Flat):
+    """Two images at least."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + x[1].sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Squeezed, "its model answers one image with (3,), not (1, 3)"),
+        (NeedsTwo, "its model does not run on 1x8x8 images, one at a time (IndexError: "),
+    ],
+)
+def test_a_model_that_cannot_be_asked_about_a_single_image_is_one_line(tmp_path, model, says):
+    path, target = tmp_path / "a.safetensors", f"{__name__}.{model.__name__}"
+    _write(path, model(), {"_target_": target})
+    with pytest.raises(OneshotError) as error:
+        load(path, allowed=[target])
+    assert str(error.value).startswith(f"{path}: {says}")
+
+
 def test_a_file_that_says_nothing_is_one_line(tmp_path):
     save_file(cnn2(SMALL, norm=True).state_dict(), tmp_path / "server.safetensors")
     with pytest.raises(OneshotError, match="holds no finished run"):

@@ -33,6 +33,21 @@ def _served(temperature=1.0, **told):
 WHITE = torch.full((1, 2, 2), 255, dtype=torch.uint8)
 
 
+class Buffered(nn.Module):
+    """The same without a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    forward = Brightness.forward
+
+
+def test_a_model_without_parameters_answers_too():
+    served = ServedModel(Buffered(), SPEC, ("dark", "bright"), temperature=1.0)
+    assert [one.label for one in served.predict(WHITE)] == ["bright"]
+
+
 def test_called_with_a_tensor_it_is_the_model_itself():
     x = torch.ones(3, 1, 2, 2)
     assert _served(temperature=4.0)(x).tolist() == Brightness()(x).tolist()
