@@ -11,6 +11,7 @@ from torch import Tensor
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Indices, Partition
 from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.data.sound import flaw
 from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.recipe import Recipe
 
@@ -23,6 +24,20 @@ class DataPlan:
     load: Recipe[Dataset]
     development: bool = False
     """Whether a part of the training images takes the test images' place."""
+
+    def loaded(self) -> Dataset:
+        """All of it, also where a part is for development only.
+
+        Raises:
+            OneshotError: a file is missing or damaged, or what a user's code made of it is no data set.
+        """
+        data = self.load()
+        if not isinstance(data, Dataset):
+            wanted = "must be a Dataset (oneshot_fl.data.dataset.make_dataset makes one)"
+            raise OneshotError(f"data={self.name}: what {self.load.settings['_target_']} returns {wanted}")
+        if found := flaw(data):
+            raise OneshotError(f"data={self.name}: {found}")
+        return data
 
 
 @dataclass(frozen=True)
@@ -68,10 +83,10 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     """Load the data set, take away what the proxy takes, split the rest.
 
     Raises:
-        OneshotError: a file is missing or damaged, or the partition does not fit the data or leaves a client without
-            samples.
+        OneshotError: a file is missing or damaged, what a user's code made is no sound data set, or the partition does
+            not fit the data or leaves a client without samples.
     """
-    whole = data.load().for_development() if data.development else data.load()
+    whole = data.loaded().for_development() if data.development else data.loaded()
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)

@@ -1,11 +1,15 @@
 """Preparation: the data set, who has which samples, and what the server keeps for itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import recipe
+from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.prepare import RunData, prepare
+from oneshot_fl.phases.prepare import DataPlan, RunData, prepare
 from tests.composing import compose_config
 
 
@@ -73,3 +77,26 @@ def test_a_data_set_is_hashed_once_however_it_moves():
     assert vars(given.data)["fingerprint"] == given.fingerprint
     held = _prepared("proxy=holdout")
     assert held.fingerprint == given.fingerprint != held.data.fingerprint  # what the clients have is less
+
+
+def floats():
+    data = digits(mean=[0.5], std=[0.5])
+    return replace(data, train_images=data.train_images / 255)
+
+
+def nothing():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        ("floats", r"^data=own: train_images: must be torch\.uint8"),
+        ("nothing", rf"^data=own: what {__name__}\.nothing returns must be a Dataset"),
+    ],
+)
+def test_what_a_users_code_makes_is_looked_at_before_it_is_split(made, line):
+    experiment = experiment_of(compose_config("trainer=cpu"))
+    own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{made}"}))
+    with pytest.raises(OneshotError, match=line):
+        prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
