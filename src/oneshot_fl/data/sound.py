@@ -1,4 +1,4 @@
-"""Whether a data set is what all that follows takes for granted: that of a user's code may be anything.
+"""Whether data and their split are what all that follows takes for granted: those of a user's code may be anything.
 
 Each function gives what is wrong and what would be right, in words that follow a name; None where nothing is. No image
 is copied.
@@ -6,6 +6,7 @@ is copied.
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,6 +116,34 @@ def _flaw_of_numbers(name: str, numbers: Tensor, count: int, why: str) -> str | 
     if lowest >= 0 and highest < count:
         return None
     return f"{name}: must be from 0 to {count - 1}, {why}, not from {lowest} to {highest}"
+
+
+def flaw_of_split(indices: Any, *, clients: int, samples: int) -> str | None:
+    """Of the samples that a partition gives to clients; that none goes without any is not looked at here."""
+    if not isinstance(indices, list | tuple):
+        return f"must give a list of index arrays, one a client, not {_kind(indices)}"
+    if len(indices) != clients:
+        return f"must give an index array to each of {clients} clients (partition.clients), not {len(indices)} arrays"
+    for k, index in enumerate(indices):
+        if not isinstance(index, np.ndarray):
+            return f"client {k} must get a NumPy array of indices, not {_kind(index)}"
+        if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
+            return f"client {k} must get an array [n] of whole numbers, not {index.dtype} {_shape(index)}"
+    return _flaw_of_indices(np.concatenate([index.astype(np.int64) for index in indices]), samples)
+
+
+def _flaw_of_indices(everything: Any, samples: int) -> str | None:
+    """Whether each sample goes to one client."""
+    if len(outside := everything[(everything < 0) | (everything >= samples)]):
+        return f"indices must be from 0 to {samples - 1}, as there are {samples} training samples, not {outside[0]}"
+    counts = np.bincount(everything, minlength=samples)
+    for wrong, says in ((counts > 1, "several times"), (counts == 0, "to no client")):
+        if len(found := np.flatnonzero(wrong)):
+            return (
+                f"each of {samples} training samples must go to one client once, but {len(found)} go {says}, for "
+                f"instance sample {found[0]}"
+            )
+    return None
 
 
 def _kind(value: Any) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.data.partition import Indices, Partition
+from oneshot_fl.data.partition import Indices, Labels, Partition
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.data.sound import flaw
+from oneshot_fl.data.sound import flaw, flaw_of_split
 from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.recipe import Recipe
 
@@ -52,6 +53,17 @@ class PartitionPlan:
         """Whether it takes the domain of each sample."""
         return "domains" in inspect.signature(self.split.target).parameters
 
+    def dealt(self, labels: Labels, **domains: Labels) -> Indices:
+        """Each client's samples.
+
+        Raises:
+            OneshotError: the partition does not fit the data, or what a user's code made of them is none.
+        """
+        made = self.split(labels=labels, **domains)
+        if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
+            raise OneshotError(f"partition={self.name}: {found}")
+        return [np.ascontiguousarray(index, dtype=np.int64) for index in made]
+
 
 @dataclass(frozen=True)
 class ProxyPlan:
@@ -90,7 +102,7 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)
-    indices = partition.split(labels=left.train_labels.numpy(), **_domains(data, partition, left))
+    indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
     _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oneshot_fl.data.dataset import Dataset, DataSpec, make_dataset
-from oneshot_fl.data.sound import flaw
+from oneshot_fl.data.sound import flaw, flaw_of_split
 from oneshot_fl.errors import OneshotError
 
 IMAGES, LABELS = torch.zeros(6, 1, 16, 16, dtype=torch.uint8), torch.arange(6) % 3
@@ -90,3 +90,39 @@ def test_names_and_numbers_that_do_not_fit_are_refused_too(parts, says):
 )
 def test_the_first_flaw_of_a_whole_data_set_is_told(change, says):
     assert str(flaw(replace(SOUND, **change))).startswith(says)
+
+
+HALVES = [np.arange(3), np.arange(3, 6)]
+
+
+def test_a_split_is_disjoint_and_covers_all():
+    for sound in (
+        HALVES,
+        tuple(HALVES),
+        [half[::-1].astype(np.uint8) for half in HALVES],
+        [np.arange(6), np.array([])],
+    ):
+        assert flaw_of_split(sound, clients=2, samples=6) is None
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [
+        (None, "must give a list of index arrays, one a client, not None"),
+        (HALVES[:1], "must give an index array to each of 2 clients (partition.clients), not 1 arrays"),
+        ([*HALVES, HALVES[0]], "must give an index array to each of 2 clients (partition.clients), not 3 arrays"),
+        ([[0, 1, 2], HALVES[1]], "client 0 must get a NumPy array of indices, not list"),
+        ([HALVES[0], HALVES[1] / 1], "client 1 must get an array [n] of whole numbers, not float64 [3]"),
+        ([np.arange(6) < 3, np.arange(6) > 2], "client 0 must get an array [n] of whole numbers, not bool [6]"),
+        ([HALVES[0] - 1, HALVES[1]], "indices must be from 0 to 5, as there are 6 training samples, not -1"),
+        ([HALVES[0], HALVES[1] + 1], "indices must be from 0 to 5, as there are 6 training samples, not 6"),
+        ([np.arange(4), HALVES[1]], "each of 6 training samples must go to one client once, but 1 go several times"),
+        (
+            [np.repeat(HALVES[0], 2), HALVES[1]],
+            "each of 6 training samples must go to one client once, but 3 go several",
+        ),
+        ([HALVES[0], HALVES[1][:1]], "each of 6 training samples must go to one client once, but 2 go to no client"),
+    ],
+)
+def test_another_split_is_told_with_what_would_be_right(indices, says):
+    assert flaw_of_split(indices, clients=2, samples=6).startswith(says)

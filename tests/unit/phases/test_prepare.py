@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.prepare import DataPlan, RunData, prepare
+from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, RunData, prepare
 from tests.composing import compose_config
 
 
@@ -100,3 +101,23 @@ def test_what_a_users_code_makes_is_looked_at_before_it_is_split(made, line):
     own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{made}"}))
     with pytest.raises(OneshotError, match=line):
         prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+
+
+def everything_to_all(labels, *, clients):
+    return [np.arange(len(labels))] * clients
+
+
+def backwards(labels, *, clients):
+    return [part[::-1].astype(np.int32) for part in np.array_split(np.arange(len(labels)), clients)]
+
+
+def test_a_users_partition_is_looked_at_before_clients_train():
+    experiment = experiment_of(compose_config("trainer=cpu"))
+
+    def made(name):
+        own = PartitionPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{name}", "clients": 2}))
+        return prepare(experiment.data, own, experiment.proxy, device=torch.device("cpu"))
+
+    with pytest.raises(OneshotError, match=r"^partition=own: each of 1437 training samples must go to one client once"):
+        made("everything_to_all")
+    assert made("backwards").indices[0].tolist() == list(range(718, -1, -1))
