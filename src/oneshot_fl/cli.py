@@ -183,7 +183,7 @@ def pack(
     """Make an upload of a client's model, on the client's own machine."""
     from oneshot_fl.aggregation.pack import pack as write
     from oneshot_fl.aggregation.typed import argument, numbers
-    from oneshot_fl.models.described import class_name
+    from oneshot_fl.data.class_names import class_name
 
     _find_own_code()
     tones = {"max_value": max_value, "background": background}

@@ -1,32 +1,11 @@
-"""Classes by their names: the folders of images that stand for them, and what is to be noted of a federation's."""
+"""What is to be noted of the names of a federation's classes."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from unicodedata import normalize
 
 from oneshot_fl.aggregation.federation import Federation
-from oneshot_fl.data.decode import DATA_SET, Origin
-from oneshot_fl.data.images import Tree, tree
-from oneshot_fl.errors import OneshotError, first_of
-from oneshot_fl.models.described import class_name
+from oneshot_fl.errors import first_of
 from oneshot_fl.parts.uploads import Uploads
-
-
-def tree_by_class(folder: Path, origin: Origin = DATA_SET) -> Tree:
-    """The images of every class folder, by the class's name as model files have it: disks may spell it otherwise.
-
-    Raises:
-        OneshotError: two folders are of one class, or images cannot be read.
-    """
-    found: Tree = {}
-    for name, paths in tree(folder, origin).items():
-        if class_name(name) in found:
-            raise OneshotError(
-                f"{folder}: has two folders of the class {class_name(name)}, whose names differ only in white space "
-                "around them or in Unicode form; make one folder of them"
-            )
-        found[class_name(name)] = paths
-    return found
 
 
 def note_of_look_alikes(names: Iterable[str]) -> list[str]:

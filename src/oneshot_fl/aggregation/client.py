@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from oneshot_fl.aggregation.classes import tree_by_class
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.words import group_of, key_of
+from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Tones
-from oneshot_fl.data.images import labelled, read_images
+from oneshot_fl.data.images import labelled, read_images, tree_by_class
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.models.described import ModelDescription, class_name
+from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.models.trial import check_models
 from oneshot_fl.parts.uploads import DecoderUpload

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from oneshot_fl.aggregation.classes import note_of_look_alikes, note_of_unused, tree_by_class
+from oneshot_fl.aggregation.classes import note_of_look_alikes, note_of_unused
 from oneshot_fl.aggregation.contribution import contributions
 from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
@@ -21,7 +21,7 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
 from oneshot_fl.config.serving import gate_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
-from oneshot_fl.data.images import labelled, read_images
+from oneshot_fl.data.images import labelled, read_images, tree_by_class
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving

@@ -107,7 +107,7 @@ def _proxy(cfg: DictConfig) -> ProxyPlan:
     if name is None:
         return ProxyPlan(cfg.proxy.name, recipe(settings))
     del settings["root"]
-    return ProxyPlan(cfg.proxy.name, recipe(settings), partial(asked, name, _data(lent(cfg)).load))
+    return ProxyPlan(cfg.proxy.name, recipe(settings), partial(asked, name, _data(lent(cfg)).loaded))
 
 
 def _clients(cfg: DictConfig) -> tuple[ClientPlan, ...]:

@@ -48,6 +48,6 @@ def asked(name: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except OneshotError as error:
-        line = str(error).replace("data.root", "proxy.root")
+        line = str(error).removeprefix(f"data={name}: ").replace("data.root", "proxy.root")
         remedy = f"; besides proxy.root, proxy.data takes what data/{name}.yaml says: name a file of your own instead"
         raise OneshotError(f"proxy.data={name}: {line}{remedy * bool(OTHER_KEY.search(line))}") from error

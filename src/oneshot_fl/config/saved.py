@@ -21,10 +21,11 @@ from oneshot_fl.config.compose import plain
 from oneshot_fl.config.described import build
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
 from oneshot_fl.config.rules import check_table
+from oneshot_fl.data.class_names import ClassNames
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
-from oneshot_fl.models.described import ClassNames, ModelDescription
+from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.values import Channels, Count, Deviations, Means, Side
 
 IMAGES: dict[str, Any] = {

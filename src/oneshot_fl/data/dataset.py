@@ -8,7 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oneshot_fl.data.class_names import flaw_of_names
 from oneshot_fl.data.decode import USUAL, Tones
+from oneshot_fl.data.sound import flaw_of_part, flaw_of_scale
+from oneshot_fl.errors import OneshotError
+
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+"""Types of labels that are taken."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,18 @@ def make_dataset(
     tones: Tones = USUAL,
     notes: tuple[str, ...] = (),
 ) -> Dataset:
-    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel."""
-    channels, size = train[0].shape[1], train[0].shape[2]
+    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel.
+
+    Raises:
+        OneshotError: there are other things than images `[n, C, H, W]` in uint8 with a label each, names of classes
+            that a model file can hold, and numbers to normalise by.
+    """
+    parts = (*_pair(train), *_pair(test))
+    if found := flaw_of_part("train", *parts[:2]) or flaw_of_part("test", *parts[2:]) or flaw_of_names(class_names):
+        raise OneshotError(f"data={name}: {found}")
+    channels, size = parts[0].shape[1], parts[0].shape[2]
+    if found := flaw_of_scale(mean, std, channels):
+        raise OneshotError(f"data={name}: {found}")
     spec = DataSpec(
         channels=channels,
         size=size,
@@ -139,5 +155,11 @@ def make_dataset(
         mean=tuple(mean) * (channels if len(mean) == 1 else 1),
         std=tuple(std) * (channels if len(std) == 1 else 1),
     )
-    parts = (train[0], train[1].long(), test[0], test[1].long())
-    return Dataset(name, spec, class_names, *parts, tones=tones, notes=notes)
+    return Dataset(name, spec, tuple(class_names), *parts, tones=tones, notes=notes)
+
+
+def _pair(part: Any) -> tuple[Any, Any]:
+    """Images, and labels that are whole numbers of any type as int64; other things as they are, to be told of."""
+    images, labels = part if isinstance(part, list | tuple) and len(part) == 2 else (part, None)
+    whole = isinstance(labels, Tensor) and labels.dtype in WHOLE
+    return images, labels.long() if whole else labels

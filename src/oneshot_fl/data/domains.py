@@ -7,7 +7,7 @@ import torch
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree, unread
+from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Label, Means, Names, PathText, Positive, Side
 
@@ -68,7 +68,8 @@ def image_domains(
 
 def _find_domains(folder: Path, domains: Names | None) -> dict[str, Tree]:
     """The images of every domain, by its classes."""
-    trees = {name: tree(folder / name) for name in subfolders(folder) if domains is None or name in map(str, domains)}
+    wanted = [name for name in subfolders(folder) if domains is None or name in map(str, domains)]
+    trees = {name: tree_by_class(folder / name) for name in wanted}
     there = [name for name, found in trees.items() if any(found.values())]
     names = there if domains is None else list(map(str, domains))
     if missing := [name for name in names if name not in there]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, tree, unread
+from oneshot_fl.data.images import Tree, labelled, read_images, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Deviations, Means, PathText, Positive, Side
 
@@ -31,7 +31,7 @@ def image_folder(
     classes = list(train)
     files = {
         "train": labelled(folder / "train", train, classes),
-        "test": labelled(folder / "test", tree(folder / "test"), classes),
+        "test": labelled(folder / "test", tree_by_class(folder / "test"), classes),
     }
     tones = Tones(max_value, background)
     parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
@@ -45,9 +45,9 @@ def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/
     """The images of every folder in `<folder>/train`, sorted by its name.
 
     Raises:
-        OneshotError: there are fewer than two folders; says which `layout` is needed.
+        OneshotError: there are fewer than two folders, which says which `layout` is needed; and as `tree_by_class`.
     """
-    found = tree(folder / "train")
+    found = tree_by_class(folder / "train")
     if len(found) < 2:
         raise OneshotError(
             f"data.root: {folder}/train holds {len(found)} class folders, at least 2 are needed: "

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.code import digest
+from oneshot_fl.data.class_names import class_name, flaw_of_name
 from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import shown
 from oneshot_fl.store import Store
 from oneshot_fl.values import SIDE
 
@@ -128,6 +130,28 @@ def _unreadable(error: OSError) -> Unusable:
 def tree(folder: Path, origin: Origin = DATA_SET) -> Tree:
     """The images of every class folder, by the class."""
     return {name: images_in(folder / name, origin) for name in subfolders(folder, origin)}
+
+
+def tree_by_class(folder: Path, origin: Origin = DATA_SET) -> Tree:
+    """The same by the classes' names as model files have them: disks may spell them otherwise.
+
+    Raises:
+        OneshotError: two folders are of one class, one with images has a name that no model file can hold, or images
+            cannot be read.
+    """
+    found: Tree = {}
+    for name, paths in tree(folder, origin).items():
+        if paths and (wanted := flaw_of_name(name)):
+            raise OneshotError(
+                f"{origin.setting}: the class folder {shown(ascii(name))} in {folder} must have another name, {wanted}"
+            )
+        if class_name(name) in found:
+            raise OneshotError(
+                f"{origin.setting}: {folder} has two folders of the class {class_name(name)}, whose names differ only "
+                "in white space around them or in Unicode form; make one folder of them"
+            )
+        found[class_name(name)] = paths
+    return found
 
 
 def labelled(

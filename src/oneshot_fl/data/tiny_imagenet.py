@@ -5,7 +5,7 @@ from pathlib import Path
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding
 from oneshot_fl.data.image_folder import train_tree
-from oneshot_fl.data.images import Tree, images_in, labelled, read_images, tree
+from oneshot_fl.data.images import Tree, images_in, labelled, read_images, tree_by_class
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Deviations, Means, PathText, Side
 
@@ -25,7 +25,7 @@ def tiny_imagenet(*, root: PathText, cache: PathText, size: Side | None, mean: M
     folder = Path(root).absolute()
     train = train_tree(folder, layout="train/<class>/images/* and val/images/*")
     classes, val = list(train), folder / "val"
-    test = _annotated(val, classes) if images_in(val / "images") else tree(val)
+    test = _annotated(val, classes) if images_in(val / "images") else tree_by_class(val)
     files = {"train": labelled(folder / "train", train, classes), "test": labelled(val, test, classes)}
     parts = read_images(files, cache=cache, how=Decoding(size, channels=3))
     train_set, test_set = parts["train"], parts["test"]

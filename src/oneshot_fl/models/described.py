@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
-from unicodedata import normalize
 
+from oneshot_fl.data.class_names import ClassNames, ShortText, class_name
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import USUAL, Byte, Tones
 from oneshot_fl.errors import OneshotError
@@ -22,22 +22,12 @@ KEY = "oneshot_fl"
 """Of the metadata."""
 LONGEST = 1_000_000
 """Characters of the JSON text."""
-MOST_CLASSES, MOST_VALUES, DEEPEST, LONGEST_TEXT = 10_000, 200, 3, 200
-"""Classes; values inside one architecture, how deep they are nested, and characters of a name."""
-
-
-def _is_short(text: Any) -> bool:
-    return isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and text.isprintable()
-
+MOST_VALUES, DEEPEST = 200, 3
+"""Values inside one architecture, and how deep they are nested."""
 
 Kind = Literal["classifier", "decoder"]
 """Images to logits, or the decoder of a conditional VAE."""
-ShortText = Annotated[str, Rule("a printable text of at most 200 characters", _is_short)]
 Accuracy = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]
-ClassNames = Annotated[
-    list[ShortText],
-    Rule(f"a list of 1 to {MOST_CLASSES} different names", lambda v: 1 <= len(v) == len(set(v)) <= MOST_CLASSES),
-]
 Architectures = Annotated[list[dict[str, Any]], Rule("a list of 1 to 20 architectures", lambda v: 1 <= len(v) <= 20)]
 TABLE: dict[str, Any] = {
     "format": int,
@@ -111,14 +101,6 @@ class ModelDescription:
         spec, usual = self.spec, vars(USUAL)
         needed = {"channels": spec.channels, "size": spec.size, "mean": list(spec.mean), "std": list(spec.std)}
         return needed | {name: value for name, value in vars(self.tones).items() if value != usual[name]}
-
-
-def class_name(text: str) -> str:
-    """The name of a class as files have it: no white space around it, letters and their marks composed (NFC).
-
-    Clients' classes are aligned by name, so one name has one spelling.
-    """
-    return normalize("NFC", text.strip())
 
 
 def as_metadata(told: Mapping[str, Any]) -> dict[str, str]:
@@ -221,7 +203,9 @@ def _values(node: Any, depth: int) -> int:
     if isinstance(node, dict | list) and depth == 0:
         return MOST_VALUES + 1
     if isinstance(node, dict):
-        plain = all(_is_short(name) and name.isidentifier() and not name.startswith("_") for name in node)
+        plain = all(
+            problem(name, ShortText) is None and name.isidentifier() and not name.startswith("_") for name in node
+        )
         return sum(_values(value, depth - 1) for value in node.values()) if plain else MOST_VALUES + 1
     if isinstance(node, list):
         return 1 + sum(_values(value, depth - 1) for value in node)

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset
-from oneshot_fl.data.partition import Indices, Partition
+from oneshot_fl.data.partition import Indices, Labels, Partition
 from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.data.sound import flaw, flaw_of_split
 from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.recipe import Recipe
 
@@ -24,6 +26,20 @@ class DataPlan:
     development: bool = False
     """Whether a part of the training images takes the test images' place."""
 
+    def loaded(self) -> Dataset:
+        """All of it, also where a part is for development only.
+
+        Raises:
+            OneshotError: a file is missing or damaged, or what a user's code made of it is no data set.
+        """
+        data = self.load()
+        if not isinstance(data, Dataset):
+            wanted = "must be a Dataset (oneshot_fl.data.dataset.make_dataset makes one)"
+            raise OneshotError(f"data={self.name}: what {self.load.settings['_target_']} returns {wanted}")
+        if found := flaw(data):
+            raise OneshotError(f"data={self.name}: {found}")
+        return data
+
 
 @dataclass(frozen=True)
 class PartitionPlan:
@@ -36,6 +52,17 @@ class PartitionPlan:
     def by_domain(self) -> bool:
         """Whether it takes the domain of each sample."""
         return "domains" in inspect.signature(self.split.target).parameters
+
+    def dealt(self, labels: Labels, **domains: Labels) -> Indices:
+        """Each client's samples.
+
+        Raises:
+            OneshotError: the partition does not fit the data, or what a user's code made of them is none.
+        """
+        made = self.split(labels=labels, **domains)
+        if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
+            raise OneshotError(f"partition={self.name}: {found}")
+        return [np.ascontiguousarray(index, dtype=np.int64) for index in made]
 
 
 @dataclass(frozen=True)
@@ -68,14 +95,14 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     """Load the data set, take away what the proxy takes, split the rest.
 
     Raises:
-        OneshotError: a file is missing or damaged, or the partition does not fit the data or leaves a client without
-            samples.
+        OneshotError: a file is missing or damaged, what a user's code made is no sound data set, or the partition does
+            not fit the data or leaves a client without samples.
     """
-    whole = data.load().for_development() if data.development else data.load()
+    whole = data.loaded().for_development() if data.development else data.loaded()
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)
-    indices = partition.split(labels=left.train_labels.numpy(), **_domains(data, partition, left))
+    indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
     _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
 

@@ -25,6 +25,17 @@ def test_image_folders_lend_a_proxy_their_images(tmp_path):
     assert list((tmp_path / "store" / "images").glob("*/manifest.json"))  # the run's store
 
 
+def no_data():
+    return None
+
+
+def test_what_a_users_code_lends_is_looked_at_too(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.yaml").write_text(f"name: mine\n_target_: {__name__}.no_data\n")
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=r"^proxy\.data=mine: what .* must be a Dataset"):
+        _other("proxy.data=mine", f"hydra.searchpath=[file://{tmp_path}]")
+
+
 def test_its_root_may_be_in_the_users_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write_digits(Path.home() / "digits", every=10)

@@ -99,7 +99,7 @@ def test_the_only_image_of_a_class_is_not_taken_for_development():
 def test_development_tests_on_the_last_sixth_of_each_class_of_the_training_images():
     labels = torch.tensor([0] * 6 + [1, 2] * 6 + [2])  # 6, 6 and 7: a sixth is 1, 1 and 7 - 7 * 5 // 6 = 2
     images = torch.arange(19, dtype=torch.uint8).view(19, 1, 1, 1)
-    test = (torch.full((2, 1, 1, 1), 99, dtype=torch.uint8), torch.zeros(2))
+    test = (torch.full((2, 1, 1, 1), 99, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
     data = make_dataset(name="x", train=(images, labels), test=test, class_names=("a", "b", "c"), mean=[0.5], std=[0.5])
     held = replace(data, train_domains=torch.arange(19)).for_development()
     assert held.test_images.flatten().tolist() == [5, 16, 17, 18]

@@ -45,6 +45,26 @@ def test_a_tree_of_images_becomes_tensors(folder):
     assert data.test_labels.tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_classes_have_the_names_that_model_files_have(folder):
+    (folder / "train" / "bee").rename(folder / "train" / "be\u0301 ")
+    (folder / "test" / "bee").rename(folder / "test" / "b\u00e9")
+    data = _load(folder)
+    assert data.class_names == ("ant", "b\u00e9")
+    assert data.test_labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [(" ant", "has two folders of the class ant"), ("a\nb", r"the class folder 'a\\nb' in .* must have another name")],
+)
+def test_names_that_no_model_file_can_hold_are_refused(folder, name, line):
+    for split in ("train", "test"):
+        shutil.copytree(folder / split / "bee", folder / split / name)
+    with pytest.raises(OneshotError, match=rf"^data\.root: .*{line}"):
+        _load(folder)
+    assert not (folder.parent / "store").exists()  # nothing was decoded
+
+
 def test_grey_and_resized(folder):
     data = _load(folder, channels=1, size=4)
     assert data.train_images.shape == (6, 1, 4, 4)

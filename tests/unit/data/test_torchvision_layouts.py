@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from oneshot_fl.data import datasets
+from oneshot_fl.errors import OneshotError
 
 OPTIONS = {"download": False, "mean": [0.5], "std": [0.5]}
 
@@ -31,6 +32,22 @@ def test_idx_files(tmp_path, name):
     assert torch.equal(data.test_images[1, 0], torch.from_numpy(images[1]).to(torch.uint8))
     assert data.train_labels.tolist() == [3, 1, 2]
     assert data.spec.classes == 10
+
+
+@pytest.mark.parametrize(
+    ("count", "side", "labels", "says"),
+    [
+        (2, 28, [3, 1, 2], "train_labels: must be one for each of 2 train_images, not 3"),
+        (3, 28, [3, 1, 25], "train_labels: must be from 0 to 9, as there are 10 class_names, not from 1 to 25"),
+        (3, 20, [3, 1, 2], r"train_images: must have the shape \[n, 1, 28, 28\], not \[3, 1, 28, 20\]"),
+    ],
+)
+def test_idx_files_that_do_not_fit_each_other_are_refused(tmp_path, count, side, labels, says):
+    for split in ("train", "t10k"):
+        _write_idx(tmp_path / f"MNIST/raw/{split}-images-idx3-ubyte", np.zeros((count, 28, side)))
+        _write_idx(tmp_path / f"MNIST/raw/{split}-labels-idx1-ubyte", np.array(labels))
+    with pytest.raises(OneshotError, match=rf"^data\.root: {tmp_path}/MNIST/raw/.*: {says}"):
+        datasets.mnist(root=str(tmp_path), **OPTIONS)
 
 
 def test_emnist_is_turned_upright(tmp_path):

@@ -1,11 +1,16 @@
 """Preparation: the data set, who has which samples, and what the server keeps for itself."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import recipe
+from oneshot_fl.data.datasets import digits
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.prepare import RunData, prepare
+from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, RunData, prepare
 from tests.composing import compose_config
 
 
@@ -73,3 +78,46 @@ def test_a_data_set_is_hashed_once_however_it_moves():
     assert vars(given.data)["fingerprint"] == given.fingerprint
     held = _prepared("proxy=holdout")
     assert held.fingerprint == given.fingerprint != held.data.fingerprint  # what the clients have is less
+
+
+def floats():
+    data = digits(mean=[0.5], std=[0.5])
+    return replace(data, train_images=data.train_images / 255)
+
+
+def nothing():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        ("floats", r"^data=own: train_images: must be torch\.uint8"),
+        ("nothing", rf"^data=own: what {__name__}\.nothing returns must be a Dataset"),
+    ],
+)
+def test_what_a_users_code_makes_is_looked_at_before_it_is_split(made, line):
+    experiment = experiment_of(compose_config("trainer=cpu"))
+    own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{made}"}))
+    with pytest.raises(OneshotError, match=line):
+        prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+
+
+def everything_to_all(labels, *, clients):
+    return [np.arange(len(labels))] * clients
+
+
+def backwards(labels, *, clients):
+    return [part[::-1].astype(np.int32) for part in np.array_split(np.arange(len(labels)), clients)]
+
+
+def test_a_users_partition_is_looked_at_before_clients_train():
+    experiment = experiment_of(compose_config("trainer=cpu"))
+
+    def made(name):
+        own = PartitionPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{name}", "clients": 2}))
+        return prepare(experiment.data, own, experiment.proxy, device=torch.device("cpu"))
+
+    with pytest.raises(OneshotError, match=r"^partition=own: each of 1437 training samples must go to one client once"):
+        made("everything_to_all")
+    assert made("backwards").indices[0].tolist() == list(range(718, -1, -1))
