@@ -161,5 +161,6 @@ def make_dataset(
 def _pair(part: Any) -> tuple[Any, Any]:
     """Images, and labels that are whole numbers of any type as int64; other things as they are, to be told of."""
     images, labels = part if isinstance(part, list | tuple) and len(part) == 2 else (part, None)
-    whole = isinstance(labels, Tensor) and labels.dtype in WHOLE
-    return images, labels.long() if whole else labels
+    if isinstance(labels, Tensor) and labels.dtype in WHOLE:
+        labels = labels.long()
+    return images, labels
