@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oneshot_fl.data.class_names import flaw_of_names
 from oneshot_fl.data.decode import USUAL, Tones
-from oneshot_fl.data.sound import flaw_of_part, flaw_of_scale
+from oneshot_fl.data.sound_parts import flaw_of_parts, flaw_of_scale
 from oneshot_fl.errors import OneshotError
 
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -135,19 +135,20 @@ def make_dataset(
     std: list[float],
     tones: Tones = USUAL,
     notes: tuple[str, ...] = (),
+    source: str | None = None,
 ) -> Dataset:
     """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel.
+
+    `source` is what an error begins with where that is another thing than the data set's name.
 
     Raises:
         OneshotError: there are other things than images `[n, C, H, W]` in uint8 with a label each, names of classes
             that a model file can hold, and numbers to normalise by.
     """
     parts = (*_pair(train), *_pair(test))
-    if found := flaw_of_part("train", *parts[:2]) or flaw_of_part("test", *parts[2:]) or flaw_of_names(class_names):
-        raise OneshotError(f"data={name}: {found}")
-    channels, size = parts[0].shape[1], parts[0].shape[2]
-    if found := flaw_of_scale(mean, std, channels):
-        raise OneshotError(f"data={name}: {found}")
+    if found := flaw_of_parts(*parts) or flaw_of_names(class_names) or flaw_of_scale(mean, std, parts[0].shape[1]):
+        raise OneshotError(f"{source or f'data={name}'}: {found}")
+    channels, size = parts[0].shape[1:3]
     spec = DataSpec(
         channels=channels,
         size=size,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.sound import flaw, flaw_of_part
+from oneshot_fl.data.sound import flaw
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Deviations, Means, PathText
 
@@ -98,16 +98,13 @@ def _from_torchvision(
     convert = to_images or _to_images
     train, test = ((convert(part.data), torch.as_tensor(_labels(part))) for part in parts)
     classes = getattr(parts[0], "classes", None) or [str(digit) for digit in range(10)]
-    place = f"{Path(root).absolute()}/{files}"
-    _check(flaw_of_part("train", *train) or flaw_of_part("test", *test), place)
-    data = make_dataset(name=name, train=train, test=test, class_names=tuple(classes), mean=mean, std=std)
-    _check(flaw(data), place)
+    source = f"data.root: {Path(root).absolute()}/{files} do not fit each other or are another data set's"
+    data = make_dataset(
+        name=name, train=train, test=test, class_names=tuple(classes), mean=mean, std=std, source=source
+    )
+    if found := flaw(data):
+        raise OneshotError(f"{source}: {found}")
     return data
-
-
-def _check(found: str | None, place: str) -> None:
-    if found:
-        raise OneshotError(f"data.root: {place} do not fit each other or are another data set's: {found}")
 
 
 def _open_split(kind: str, files: str, root: str, download: bool, train: bool, extra: dict[str, str]) -> Any:

@@ -37,7 +37,14 @@ def image_folder(
     parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
     notes = unread([folder / part for part in files], files)
     return make_dataset(
-        name=folder.name, **parts, class_names=tuple(classes), mean=mean, std=std, tones=tones, notes=notes
+        name=folder.name,
+        train=parts["train"],
+        test=parts["test"],
+        class_names=tuple(classes),
+        mean=mean,
+        std=std,
+        tones=tones,
+        notes=notes,
     )
 
 

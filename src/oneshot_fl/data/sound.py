@@ -4,59 +4,30 @@ Each function gives what is wrong and what would be right, in words that follow 
 is copied.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from oneshot_fl.data.class_names import flaw_of_names
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.sound_parts import flaw_of_parts, flaw_of_scale, kind_of, shape_of
 from oneshot_fl.fits import problem, shown
-from oneshot_fl.values import Channels, Deviations, Means, Side
-
-if TYPE_CHECKING:
-    from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.values import Channels, Side
 
 
-def flaw(data: "Dataset") -> str | None:
+def flaw(data: Dataset) -> str | None:
     """Of a whole data set."""
     checks = (_flaw_of_parts, _flaw_of_spec, _flaw_of_sizes, _flaw_of_classes, _flaw_of_domains)
     return next(filter(None, (check(data) for check in checks)), None)
 
 
-def flaw_of_part(part: str, images: Any, labels: Any) -> str | None:
-    """Of the images and labels of one part, `train` or `test`."""
-    if found := _flaw_of_tensor(f"{part}_images", images) or _flaw_of_tensor(f"{part}_labels", labels):
-        return found
-    if images.dtype != torch.uint8:
-        return (
-            f"{part}_images: must be torch.uint8, from 0 (black) to 255 (white), not {images.dtype}; pixels in [0, 1] "
-            "become that by (255 * pixels).round().byte()"
-        )
-    if images.ndim != 4:
-        return f"{part}_images: must have the shape [n, C, H, W], not {_shape(images)}"
-    if labels.dtype != torch.int64 or labels.ndim != 1:
-        return f"{part}_labels: must be torch.int64 of the shape [n], not {labels.dtype} {_shape(labels)}"
-    if len(images) != len(labels):
-        return f"{part}_labels: must be one for each of {len(images)} {part}_images, not {len(labels)}"
-    return None
+def _flaw_of_parts(data: Dataset) -> str | None:
+    return flaw_of_parts(data.train_images, data.train_labels, data.test_images, data.test_labels)
 
 
-def _flaw_of_tensor(name: str, tensor: Any) -> str | None:
-    if not isinstance(tensor, Tensor):
-        return f"{name}: must be a torch tensor, not {_kind(tensor)}"
-    if tensor.device.type != "cpu":
-        return f"{name}: must lie in the CPU's memory, not on {tensor.device}; each run moves them by itself"
-    return None
-
-
-def _flaw_of_parts(data: "Dataset") -> str | None:
-    return flaw_of_part("train", data.train_images, data.train_labels) or flaw_of_part(
-        "test", data.test_images, data.test_labels
-    )
-
-
-def _flaw_of_spec(data: "Dataset") -> str | None:
+def _flaw_of_spec(data: Dataset) -> str | None:
     """Of what models are built from: only what a model file can tell of."""
     spec = data.spec
     if found := flaw_of_names(data.class_names):
@@ -69,24 +40,14 @@ def _flaw_of_spec(data: "Dataset") -> str | None:
     return flaw_of_scale(spec.mean, spec.std, spec.channels)
 
 
-def flaw_of_scale(mean: Any, std: Any, channels: int) -> str | None:
-    """Of the numbers that pixels are normalised by."""
-    for name, value, hint in (("mean", mean, Means), ("std", std, Deviations)):
-        if wanted := problem(value, hint):
-            return f"{name}={shown(value)}: must be {wanted}"
-        if len(value) not in (1, channels):
-            return f"{name}={shown(value)}: must be one number, or one for each of {channels} channels"
-    return None
-
-
-def _flaw_of_sizes(data: "Dataset") -> str | None:
+def _flaw_of_sizes(data: Dataset) -> str | None:
     """Whether there are images in both parts, all as the spec says."""
     shape = [data.spec.channels, data.spec.size, data.spec.size]
     for part, images in (("train", data.train_images), ("test", data.test_images)):
         if list(images.shape[1:]) != shape:
             wanted = ", ".join(map(str, shape))
             return (
-                f"{part}_images: must have the shape [n, {wanted}], not {_shape(images)}; all images are square "
+                f"{part}_images: must have the shape [n, {wanted}], not {shape_of(images)}; all images are square "
                 "and of one size"
             )
         if not len(images):
@@ -94,14 +55,14 @@ def _flaw_of_sizes(data: "Dataset") -> str | None:
     return None
 
 
-def _flaw_of_classes(data: "Dataset") -> str | None:
+def _flaw_of_classes(data: Dataset) -> str | None:
     wanted = f"as there are {data.spec.classes} class_names"
     return _flaw_of_numbers("train_labels", data.train_labels, data.spec.classes, wanted) or _flaw_of_numbers(
         "test_labels", data.test_labels, data.spec.classes, wanted
     )
 
 
-def _flaw_of_domains(data: "Dataset") -> str | None:
+def _flaw_of_domains(data: Dataset) -> str | None:
     domains = data.train_domains
     if domains is None:
         return None
@@ -121,14 +82,14 @@ def _flaw_of_numbers(name: str, numbers: Tensor, count: int, why: str) -> str | 
 def flaw_of_split(indices: Any, *, clients: int, samples: int) -> str | None:
     """Of the samples that a partition gives to clients; that none goes without any is not looked at here."""
     if not isinstance(indices, list | tuple):
-        return f"must give a list of index arrays, one a client, not {_kind(indices)}"
+        return f"must give a list of index arrays, one a client, not {kind_of(indices)}"
     if len(indices) != clients:
         return f"must give an index array to each of {clients} clients (partition.clients), not {len(indices)} arrays"
     for k, index in enumerate(indices):
         if not isinstance(index, np.ndarray):
-            return f"client {k} must get a NumPy array of indices, not {_kind(index)}"
+            return f"client {k} must get a NumPy array of indices, not {kind_of(index)}"
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
-            return f"client {k} must get an array [n] of whole numbers, not {index.dtype} {_shape(index)}"
+            return f"client {k} must get an array [n] of whole numbers, not {index.dtype} {shape_of(index)}"
     return _flaw_of_indices(np.concatenate([index.astype(np.int64) for index in indices]), samples)
 
 
@@ -144,11 +105,3 @@ def _flaw_of_indices(everything: Any, samples: int) -> str | None:
                 f"instance sample {found[0]}"
             )
     return None
-
-
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
-
-
-def _shape(array: Any) -> str:
-    return str(list(array.shape))

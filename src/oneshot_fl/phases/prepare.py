@@ -98,7 +98,8 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
         OneshotError: a file is missing or damaged, what a user's code made is no sound data set, or the partition does
             not fit the data or leaves a client without samples.
     """
-    whole = data.loaded().for_development() if data.development else data.loaded()
+    loaded = data.loaded()
+    whole = loaded.for_development() if data.development else loaded
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)

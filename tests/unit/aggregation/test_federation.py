@@ -129,40 +129,36 @@ def test_decoders_draw_the_federations_classes(write, folder):
     assert second.unknown == (0,)
 
 
-def test_a_model_that_answers_in_another_shape_is_quarantined(write, folder, tmp_path, monkeypatch):
-    (tmp_path / "odd_net.py").write_text(
-        "import torch\n"
-        "class Odd(torch.nn.Linear):\n"
-        "    def __init__(self): super().__init__(64, 5)\n"
-        "    def forward(self, x): return super().forward(x.flatten(1))\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+@pytest.fixture
+def write_own(folder, tmp_path, monkeypatch):
+    """Write an upload whose model is a user's own class: `width` scores an image, `then` done to them."""
+
+    def write_own(name: str, *, width: int, then: str = "") -> str:
+        (tmp_path / f"{name}_net.py").write_text(
+            "import torch\n"
+            "class Own(torch.nn.Linear):\n"
+            f"    def __init__(self): super().__init__(64, {width})\n"
+            f"    def forward(self, x): return super().forward(x.flatten(1)){then}\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        target = f"{name}_net.Own"
+        told = ModelDescription("classifier", ({"_target_": target},), SMALL, tuple("abc"))
+        write_model(folder / f"{name}.safetensors", build(told, allowed=[target]).state_dict(), told)
+        return target
+
+    return write_own
+
+
+def test_a_model_that_answers_in_another_shape_is_quarantined(write, write_own, folder):
     write("one")
-    from oneshot_fl.data.dataset import DataSpec
-
-    told = ModelDescription(
-        "classifier", ({"_target_": "odd_net.Odd"},), DataSpec(1, 8, 3, (0.5,), (0.5,)), tuple("abc")
-    )
-    write_model(folder / "odd.safetensors", build(told, allowed=["odd_net.Odd"]).state_dict(), told)
-    assert "--allow odd_net.Odd" in _reasons(_of(folder))["odd.safetensors"]
-    assert (
-        "answers two images with (2, 5), not (2, 3)"
-        in _reasons(_of(folder, allowed=["odd_net.Odd"]))["odd.safetensors"]
-    )
+    target = write_own("odd", width=5)
+    assert "--allow odd_net.Own" in _reasons(_of(folder))["odd.safetensors"]
+    assert "answers two images with (2, 5), not (2, 3)" in _reasons(_of(folder, allowed=[target]))["odd.safetensors"]
 
 
-def test_a_model_that_drops_the_axis_of_a_single_image_is_quarantined(write, folder, tmp_path, monkeypatch):
-    (tmp_path / "thin_net.py").write_text(
-        "import torch\n"
-        "class Thin(torch.nn.Linear):\n"
-        "    def __init__(self): super().__init__(64, 3)\n"
-        "    def forward(self, x): return super().forward(x.flatten(1)).squeeze()\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_model_that_drops_the_axis_of_a_single_image_is_quarantined(write, write_own, folder):
     write("one")
-    told = ModelDescription("classifier", ({"_target_": "thin_net.Thin"},), SMALL, tuple("abc"))
-    write_model(folder / "thin.safetensors", build(told, allowed=["thin_net.Thin"]).state_dict(), told)
-    found = _reasons(_of(folder, allowed=["thin_net.Thin"]))
+    found = _reasons(_of(folder, allowed=[write_own("thin", width=3, then=".squeeze()")]))
     assert found == {"thin.safetensors": "its model answers one image with (3,), not (1, 3)"}
 
 

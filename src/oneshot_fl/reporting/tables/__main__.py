@@ -73,10 +73,10 @@ def _check_view(options: argparse.Namespace) -> None:
     views = [view for view in UNREAD if getattr(options, view)]
     if len(views) > 1:
         raise OneshotError(f"--{views[1]}: is another view than --{views[0]}; leave out one of them")
+    usual = _parser().parse_args([])
     for view in views:
-        for name in UNREAD[view]:
-            if getattr(options, name) != _parser().get_default(name):
-                raise OneshotError(f"--{name}: says nothing to --{view}; leave out one of them")
+        if told := [name for name in UNREAD[view] if getattr(options, name) != getattr(usual, name)]:
+            raise OneshotError(f"--{told[0]}: says nothing to --{view}; leave out one of them")
 
 
 def _print(options: argparse.Namespace) -> None:

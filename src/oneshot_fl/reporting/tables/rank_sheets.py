@@ -77,17 +77,19 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     meant = _meant(rows, [list(rows_of(group)) for group in groups])
     if len(rows) < FEWEST_ROWS:
         raise OneshotError(_too_few(rows, unmeasured([run for group in groups for run in group], measure)))
-    seeds = [_shared({row: found for row in rows if (found := _of(own, meant[row]))}, rows) for own in values]
-    filled = [(group, blocks) for group, blocks in zip(groups, seeds, strict=True) if blocks]
-    without = sum(len(_seeds(own)) - len(blocks) for own, blocks in zip(values, seeds, strict=True) if blocks)
-    others = [] if wanted else sorted(set().union(*values) - set(rows), key=rank)
-    if sum(len(blocks) for _, blocks in filled) < FEWEST_BLOCKS:
+    blocks = [_shared({row: _of(own, meant[row]) for row in rows}) for own in values]
+    if sum(map(len, blocks)) < FEWEST_BLOCKS:
         raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
+    filled = [(group, found) for group, found in zip(groups, blocks, strict=True) if found]
     names = _names([group for group, _ in filled])
-    places = [Place(name, blocks) for name, (_, blocks) in zip(names, filled, strict=True)]
-    there = labels_in(group for group, _ in filled)
-    taken = {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
-    return Field(rows, places, len(groups) - len(filled), without, others, taken)
+    return Field(
+        rows=rows,
+        places=[Place(name, found) for name, (_, found) in zip(names, filled, strict=True)],
+        left_out=len(groups) - len(filled),
+        seeds_left_out=sum(len(_seeds(own)) - len(found) for own, found in zip(values, blocks, strict=True) if found),
+        others=[] if wanted else sorted(set().union(*values) - set(rows), key=rank),
+        taken=_taken(meant, labels_in(group for group, _ in filled)),
+    )
 
 
 def _too_few(rows: Sequence[str], causes: Sequence[str]) -> str:
@@ -110,14 +112,16 @@ def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
     """
     blocks = [frozenset(row for row, known in own.items() if seed in known) for own in values for seed in _seeds(own)]
 
-    def runs(rows: Iterable[str]) -> tuple[bool, int]:
-        rows = frozenset(rows)
-        with_all = sum(rows <= block for block in blocks)
-        return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all
-
     there = dict.fromkeys(blocks)
     sets = dict.fromkeys([*there, *(one & other for one in there for other in there)])
-    return sorted(max(sets, key=runs, default=frozenset()), key=rank)
+    most = max(sets, key=lambda rows: _runs_ranked(rows, blocks), default=frozenset[str]())
+    return sorted(most, key=rank)
+
+
+def _runs_ranked(rows: frozenset[str], blocks: Sequence[frozenset[str]]) -> tuple[bool, int]:
+    """Whether these rows can be ranked, and how many runs that would rank."""
+    with_all = sum(rows <= block for block in blocks)
+    return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all
 
 
 def _seeds(values: dict[str, dict[int, float]]) -> list[int]:
@@ -147,12 +151,15 @@ def _of(values: dict[str, dict[int, float]], labels: Sequence[str]) -> dict[int,
     return next((values[label] for label in labels if label in values), {})
 
 
-def _shared(values: dict[str, dict[int, float]], rows: Sequence[str]) -> dict[int, dict[str, float]]:
+def _taken(meant: dict[str, list[str]], there: Sequence[str]) -> dict[str, list[str]]:
+    """The labels that stand for a row that is none itself, of those that are there."""
+    return {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
+
+
+def _shared(values: dict[str, dict[int, float]]) -> dict[int, dict[str, float]]:
     """By seed the values of all rows, for the seeds that all of them have."""
-    if len(values) < len(rows):
-        return {}
-    seeds = set.intersection(*(set(known) for known in values.values()))
-    return {seed: {row: values[row][seed] for row in rows} for seed in sorted(seeds)}
+    seeds = set.intersection(*map(set, values.values()))
+    return {seed: {row: known[seed] for row, known in values.items()} for seed in sorted(seeds)}
 
 
 def _names(groups: Sequence[list[Run]]) -> list[str]:
