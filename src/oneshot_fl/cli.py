@@ -273,13 +273,15 @@ def dashboard(
     ] = None,
 ) -> None:
     """Write the dashboard of a project into Weights & Biases: a report and a workspace."""
-    from oneshot_fl.disk import write_atomically
+    from oneshot_fl.disk import make_folder, write_atomically
     from oneshot_fl.tracking.dashboard import save, specification
 
     if out is None:
         for address in save(project, entity):
             print(address)
     else:
+        if not out.parent.exists():
+            make_folder(out.parent)
         write_atomically(out, json.dumps(specification(project, entity or ""), indent=1))
         print(out)
 

@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import subprocess
 import sys
@@ -334,3 +335,10 @@ def test_a_place_for_the_dashboard_that_is_none_is_one_line(call, monkeypatch, t
     code, _, err = call("dashboard", "p", "--out", str(tmp_path / "file" / "x.json"))
     assert code == 2
     assert err.startswith(f"oneshot_fl: {tmp_path}/file/x.json: cannot be written (Not a directory)")
+
+
+def test_the_dashboards_folder_is_made(call, monkeypatch, tmp_path):
+    monkeypatch.setattr("oneshot_fl.tracking.dashboard.specification", lambda *_: {"report": "r"})
+    out = tmp_path / "new" / "folder" / "x.json"
+    assert call("dashboard", "p", "--out", str(out))[0] == 0
+    assert json.loads(out.read_text()) == {"report": "r"}

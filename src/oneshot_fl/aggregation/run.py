@@ -29,6 +29,7 @@ from oneshot_fl.parts.uploads import Quarantined
 from oneshot_fl.phases.evaluate import Accuracies
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.pipeline import assess, serve
+from oneshot_fl.process import say
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.run_result import Served
@@ -69,8 +70,26 @@ def aggregate(
             it is `strict`.
     """
     _check_apart(uploads, out)
-    begun, console = time.perf_counter(), terminal()
     make_folder(out)
+    with _older_told(out / MODEL):
+        return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
+
+
+@contextmanager
+def _older_told(model: Path) -> Iterator[None]:
+    """An earlier model stays where it is if something fails, and must not be taken for this one."""
+    try:
+        yield
+    except OneshotError:
+        if model.exists():
+            say(f"{model}: is of an earlier aggregation, and stays as it is")
+        raise
+
+
+def _aggregated(
+    uploads: Path, overrides: Sequence[str], *, out: Path, test: Path | None, strict: bool, allowed: Collection[str]
+) -> dict[str, Any]:
+    begun, console = time.perf_counter(), terminal()
     with _nothing_left(strict):
         federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)

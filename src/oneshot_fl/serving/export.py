@@ -21,6 +21,7 @@ from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.process import say
 from oneshot_fl.serving.card import is_card, model_card
 from oneshot_fl.serving.load import load
 from oneshot_fl.serving.model import ServedModel
@@ -74,7 +75,14 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     for name, content in contents.items():
         replace_file(folder / name, content)
     write_atomically(card, model_card(served, _summary(place), list(contents)))
+    _tell_of_older(folder, contents)
     return [*(folder / name for name in contents), card]
+
+
+def _tell_of_older(folder: Path, written: Collection[str]) -> None:
+    """Another model's file beside the new card would be taken for this one's."""
+    if older := [name for name in FILES.values() if name not in written and (folder / name).exists()]:
+        say(f"{folder / older[0]}: is of an earlier export; the card beside it now tells of {', '.join(written)} alone")
 
 
 def _require_no_other(card: Path) -> None:

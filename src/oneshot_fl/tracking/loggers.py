@@ -287,7 +287,7 @@ def _told(build: Any, settings: Mapping[str, Any], about: About) -> dict[str, An
     if _class_of(build) is WandbLogger:
         from oneshot_fl.tracking.wandb_run import told_of
 
-        told |= told_of(about, settings.get("mode"))
+        told |= told_of(about, settings)
     own = {"name": settings["name"]} if "name" in settings else {}  # elsewhere it is a label, here the logger's own
     return {key: value for key, value in told.items() if settings.get(key) is None} | own
 

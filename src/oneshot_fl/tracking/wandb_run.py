@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.process import again_and_again, say
 from oneshot_fl.tracking.told import About, Outcome
 
 if TYPE_CHECKING:
@@ -27,55 +28,67 @@ IN_TABLES = re.compile(r"(.*/)?evaluate/(client|recall)_\d+")
 LONGEST_TAG = 64
 SHOWN = 40
 """Images of a grid."""
+SILENCE = 20.0
+"""Seconds without an answer after which it is said who is waited for, again and again."""
 
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """What W&B refuses inside the block in one line.
+    """What W&B refuses inside the block in one line; a server that cannot be reached is told of while it is awaited.
 
     Raises:
         OneshotError: W&B cannot start, or refuses its settings.
     """
     import wandb
 
+    waiting = "logger: Weights & Biases does not answer yet; logger.wandb.mode=offline does without it"
     try:
-        yield
+        with again_and_again(lambda: say(waiting), SILENCE):
+            yield
+    except (wandb.errors.UsageError, ValueError) as error:  # ValueError: of pydantic, which checks its settings
+        raise OneshotError(
+            f"logger: Weights & Biases refuses what logger.wandb or a WANDB_ variable says ({one_line(error)})"
+        ) from error
     except wandb.Error as error:
         raise OneshotError(
             f"logger: Weights & Biases cannot start ({one_line(error)}); use logger.wandb.mode=offline"
         ) from error
-    except ValueError as error:  # of pydantic, which checks its settings
-        raise OneshotError(
-            f"logger: Weights & Biases refuses what logger.wandb or a WANDB_ variable says ({one_line(error)})"
-        ) from error
 
 
-@_starting()
-def told_of(about: About, mode: str | None = None) -> dict[str, Any]:
+def told_of(about: About, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What `wandb.init` is told of a run, where the logger's file says nothing else.
 
     Args:
-        mode: what the logger's file says; else `WANDB_MODE` counts, else it is online where an API key is known.
+        about: the run.
+        settings: of the logger's file: `mode`, or Lightning's `offline`; else `WANDB_MODE` counts, else it is online
+            where an API key is known.
 
     Raises:
-        OneshotError: the API key or a setting is refused.
+        OneshotError: the API key or a setting is refused, or two of them contradict each other.
     """
     import wandb
 
-    return {
-        "id": about.id,
-        "resume": "allow",
-        "name": about.name,
-        "group": about.group,
-        "job_type": about.phases,
-        "tags": [tag[:LONGEST_TAG] for tag in about.tags],
-        "config": dict(about.config),
-        "mode": mode
-        or os.environ.get("WANDB_MODE")
-        or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
-        "reinit": "finish_previous",
-        "settings": wandb.Settings(silent=True, console="off"),
-    }
+    with _starting():
+        return {
+            "id": about.id,
+            "resume": "allow",
+            "name": about.name,
+            "group": about.group,
+            "job_type": about.phases,
+            "tags": [tag[:LONGEST_TAG] for tag in about.tags],
+            "config": dict(about.config),
+            "mode": _mode(settings) or ("online" if wandb.login(prompt=False, verify=False) else "offline"),
+            "reinit": "finish_previous",
+            "settings": wandb.Settings(silent=True, console="off"),
+        }
+
+
+def _mode(settings: Mapping[str, Any]) -> str | None:
+    """What somebody has said; None where nobody has."""
+    mode, offline = settings.get("mode"), settings.get("offline")
+    if offline and mode == "online":
+        raise OneshotError("logger.wandb.offline=true: contradicts logger.wandb.mode=online; leave out one of them")
+    return mode or ("offline" if offline else os.environ.get("WANDB_MODE"))
 
 
 class WandbSink:

@@ -74,6 +74,16 @@ def test_a_model_is_exported_again_into_the_same_folder(saved):
     assert sorted((saved / "export").iterdir()) == sorted(first)
 
 
+def test_a_file_of_an_earlier_export_is_told_of_where_the_card_no_longer_names_it(saved, capsys):
+    export(saved, None, ["torch"])
+    assert capsys.readouterr().err == ""
+    (saved / "export" / "model.onnx").write_bytes(b"another model's")
+    export(saved, None, ["torch"])
+    told = "model.onnx: is of an earlier export; the card beside it now tells of model.pt2 alone"
+    assert told in capsys.readouterr().err
+    assert (saved / "export" / "model.onnx").read_bytes() == b"another model's"
+
+
 def test_a_readme_that_is_no_card_is_not_overwritten(saved, monkeypatch):
     monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: pytest.fail("it is looked for before anything is done"))
     readme, card = saved / "README.md", model_card(load(saved), None, []).encode()

@@ -1,4 +1,5 @@
 import json
+import time
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.tracking.loggers import opened
 from oneshot_fl.tracking.told import About, Outcome
-from oneshot_fl.tracking.wandb_run import WandbSink, summarised
+from oneshot_fl.tracking.wandb_run import WandbSink, summarised, told_of
 from tests.wandb_records import read_back
 
 SUMMARY = {
@@ -107,6 +108,7 @@ def test_what_the_loggers_file_sets_counts(offline):
         ({"mode": "bogus"}, {}, r"mode Input should be 'online', 'offline'"),
         ({"mode": None}, {"WANDB_MODE": "nonsense"}, r"mode Input should be 'online', 'offline'"),
         ({"entity": 3}, {}, r"entity Input should be a valid string"),
+        ({"project": "a/b"}, {}, r"Invalid project name 'a/b'"),
     ],
 )
 def test_what_wandb_refuses_is_one_line(offline, monkeypatch, settings, variables, told):
@@ -124,6 +126,25 @@ def test_a_key_that_wandb_refuses_is_one_line_and_offline_does_without_it(offlin
     with pytest.raises(OneshotError, match=r"cannot start \(WANDB_API_KEY invalid\); use logger.wandb.mode=offline"):
         _opened(offline, mode=None)
     _opened(offline, mode="offline").close(failed=False)
+
+
+def test_offline_in_lightnings_words_is_offline_and_may_not_contradict_ours(offline, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setattr("wandb.login", _refuse)  # is not asked
+    about = _about(offline)
+    assert told_of(about, {"offline": True, "mode": None})["mode"] == "offline"
+    assert told_of(about, {"offline": True, "mode": "offline"})["mode"] == "offline"
+    assert told_of(about, {"offline": False, "mode": "online"})["mode"] == "online"
+    with pytest.raises(OneshotError, match=r"logger\.wandb\.offline=true: contradicts logger\.wandb\.mode=online"):
+        told_of(about, {"offline": True, "mode": "online"})
+
+
+def test_a_server_that_does_not_answer_is_told_of_while_it_is_awaited(offline, monkeypatch, capsys):
+    monkeypatch.setattr("oneshot_fl.tracking.wandb_run.SILENCE", 0.01)
+    monkeypatch.setattr("wandb.login", lambda **_options: time.sleep(0.2))
+    monkeypatch.delenv("WANDB_MODE")
+    told_of(_about(offline), {})
+    assert "Weights & Biases does not answer yet; logger.wandb.mode=offline does without it" in capsys.readouterr().err
 
 
 def _refuse(**_options):

@@ -12,7 +12,7 @@ from pathlib import Path
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
-from oneshot_fl.process import say
+from oneshot_fl.process import say, stoppable
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
@@ -134,4 +134,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    with stoppable():
+        main()

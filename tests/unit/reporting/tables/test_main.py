@@ -1,10 +1,13 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from oneshot_fl.process import UNREAD
 from oneshot_fl.reporting.tables.__main__ import main
 from oneshot_fl.reporting.tables.runs import FACTS
 
@@ -109,3 +112,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(sweep, capsys, arguments, line):
         main([argument.format(sweep=sweep) for argument in arguments])
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_reader_that_has_seen_enough_ends_the_module_without_a_traceback():
+    module = [sys.executable, "-m", "oneshot_fl.reporting.tables", str(RESULTS[0])]
+    with subprocess.Popen(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+    assert (process.returncode, told) == (UNREAD, "")
