@@ -10,8 +10,8 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 
-COUNTS = {2: "two images", 1: "one image"}
-"""How many images a model is asked about: one alone shows what drops the axis of a batch, as `.squeeze()` does."""
+COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
+"""How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
 
 
 @torch.no_grad()
@@ -29,22 +29,18 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
     """
     spec, classifies = told.spec, told.kind == "classifier"
     image = (spec.channels, spec.size, spec.size)
-    for count, images in COUNTS.items():
+    for count, (images, alone) in COUNTS.items():
         wanted = (count, spec.classes) if classifies else (count, *image)
         try:
             answer = model(torch.zeros(count, *image)) if classifies else _drawn(model, known[0], spec, count)
         except Exception as error:  # whatever a model raises over its images is its answer
             raise OneshotError(
-                f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images{_alone(count)} "
+                f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images{alone} "
                 f"({named_line(error)})"
             ) from error
         if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}")
-
-
-def _alone(count: int) -> str:
-    return ", one at a time" if count == 1 else ""
 
 
 def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec, count: int) -> Tensor:
