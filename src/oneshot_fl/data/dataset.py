@@ -30,6 +30,11 @@ class DataSpec:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    @property
+    def grey(self) -> bool:
+        """Whether images have one channel, so that what is for colour only leaves them alone."""
+        return self.channels == 1
+
     def normalise(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1], `[b, C, H, W]`, to the space that models see."""
         return (pixels - channelwise(self.mean, pixels)) / channelwise(self.std, pixels)

@@ -18,7 +18,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 8: made comparable: by mean and deviation of e_k over the pool | `EvidenceWeighted.refit` | - |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
-| Eq. 10: student: KL(teacher, student) | `parts.terms.Distillation` | `method.student.kl` |
+| Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
 | Eq. 12: self-gated weights, tested where there are label counts | `SelfGated` | `evaluate.ensembles` |

@@ -28,7 +28,7 @@ class Moved:
 
     def __init__(self, server: Server, *, share: BelowOne, colour_only: bool) -> None:
         self.most = min(round(share * server.spec.size), server.spec.size - 1)
-        self.still = colour_only and server.spec.channels == 1
+        self.still = colour_only and server.spec.grey
 
     def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
         """Images `[b, C, H, W]` -> the same images, moved; the teacher is not asked."""

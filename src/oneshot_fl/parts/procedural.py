@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.data.augment import random_shift
+from oneshot_fl.data.augment import random_flip, random_shift
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
@@ -124,14 +124,13 @@ def mixtures(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
 def variations(count: int, images: Tensor, rng: torch.Generator) -> Tensor:
     """Any of the images `[n, C, H, W]`, moved by up to an eighth of their side and mirrored or not: `[count, ...]`."""
     chosen = images[torch.randint(len(images), (count,), generator=rng).to(images.device)]
-    turned = (_uniform(count, rng=rng) < 0.5).to(images.device).view(-1, 1, 1, 1)
-    return random_shift(torch.where(turned, chosen.flip(3), chosen), images.shape[-1] // 8, rng)
+    return random_shift(random_flip(chosen, rng), images.shape[-1] // 8, rng)
 
 
 def _two_colours(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
     """Of the ground and of the pen, `[2, n, C, 1, 1]`."""
     both = _uniform(2, count, spec.channels, 1, 1, rng=rng)
-    return both if spec.channels > 1 else torch.stack([torch.zeros_like(both[0]), 0.6 + 0.4 * both[1]])
+    return torch.stack([torch.zeros_like(both[0]), 0.6 + 0.4 * both[1]]) if spec.grey else both
 
 
 def _bezier(start: Tensor, middle: Tensor, end: Tensor, share: float) -> Tensor:
@@ -172,7 +171,7 @@ class ProceduralSource(nn.Module):
     def __init__(self, server: Server, *, draw: Draw, samples: Images, colour_only: bool = False) -> None:
         super().__init__()
         self.spec, self.draw = server.spec, draw
-        self.samples = 0 if colour_only and server.spec.channels == 1 else samples
+        self.samples = 0 if colour_only and server.spec.grey else samples
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""

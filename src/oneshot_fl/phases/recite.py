@@ -69,7 +69,7 @@ class Recitation:
 
     def natural(self, spec: DataSpec) -> bool:
         """Whether images of this kind may begin as textures and be shaken."""
-        return spec.channels > 1 or not self.colour_only
+        return not (self.colour_only and spec.grey)
 
 
 @dataclass(frozen=True)

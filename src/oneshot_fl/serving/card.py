@@ -43,7 +43,7 @@ def is_card(text: str) -> bool:
 def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     spec, parameters = served.spec, sum(each.numel() for each in served.model.parameters())
     facts = {
-        "images": f"{'grey' if spec.channels == 1 else 'RGB'}, {spec.size}x{spec.size} pixels",
+        "images": f"{'grey' if spec.grey else 'RGB'}, {spec.size}x{spec.size} pixels",
         "parameters": f"{parameters:,}",
         "temperature": f"{served.temperature:g}",
         **({"white": f"{white:g}, where there are more than 8 bits"} if (white := served.tones.max_value) else {}),
