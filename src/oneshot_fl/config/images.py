@@ -27,7 +27,7 @@ def check_images(settings: Mapping[str, Any]) -> None:
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
     channels = shape_of(settings["data"])[0]
-    _check_start(recitation, channels=channels)
+    _check_start(recitation)
     _check_drawn_of_others(sources, channels=channels)
 
 
@@ -65,10 +65,10 @@ def _check_pixels(key: str, node: Mapping[str, Any]) -> None:
         )
 
 
-def _check_start(recitation: Mapping[str, Any], *, channels: int) -> None:
+def _check_start(recitation: Mapping[str, Any]) -> None:
     """Only pixels can begin as given images."""
     generator = target_of("recite.generator", recitation["generator"])
-    if recitation["start"] == "noise" or _is_left_out(recitation, channels) or hasattr(generator, "show"):
+    if recitation["start"] == "noise" or hasattr(generator, "show"):
         return
     raise OneshotError(
         f"recite.start={recitation['start']}: {generator.__name__} cannot begin as given images, as it has no method "

@@ -10,7 +10,8 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 2: images x minimise CE(f_k(x), y); one client judges | `parts.terms.CrossEntropy` | `recite.objective.ce` |
 | Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
 | Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `Roughness` | `recite.objective.tv` |
-| Eq. 4': in colour x begins as textures, and is moved in every step | `parts.recitals` | `recite.start, .shaken` |
+| Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
+| Eq. 4'': in colour it is moved in every step | `parts.recitals` | `recite.shaken` |
 | Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.place import place_of
-from oneshot_fl.parts.procedural import shapes
+from oneshot_fl.parts.procedural import dead_leaves, shapes, textures
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
 
 SHOWN = 2000
 """Images that a client's model is shown."""
-Start = Literal["noise", "textures"]
+Start = Literal["noise", "drawings"]
 """What the images of a recital begin as."""
 
 
@@ -57,6 +57,11 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     images = spec.normalise(shapes(SHOWN, spec, rng))
     device = place_of(model)
     return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()
+
+
+def drawings(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
+    """Dead leaves, in colour with the spectrum of photographs: pixels in [0, 1], `[count, C, H, W]`."""
+    return (dead_leaves if spec.grey else textures)(count, spec, rng)
 
 
 def shaken(images: Tensor, most: int, rng: torch.Generator) -> Tensor:

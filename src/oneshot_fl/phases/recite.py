@@ -22,8 +22,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
-from oneshot_fl.parts.procedural import textures
-from oneshot_fl.parts.recitals import Start, shaken, shown_label_shares
+from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
@@ -57,7 +56,7 @@ class Recitation:
     shaken: BelowOne
     """By up to this share of their side a client sees the images moved in every step, and mirrored or not; 0: never."""
     colour_only: bool
-    """Grey images begin as noise and are not shaken."""
+    """Grey images are not shaken."""
     optimizer: Recipe[torch.optim.Optimizer]
     objective: Mapping[str, Recipe[Term]]
     seed: Seed
@@ -67,9 +66,9 @@ class Recitation:
         """What clients upload for it besides their models."""
         return frozenset({"label_counts"}) if self.labels == "counts" else frozenset()
 
-    def natural(self, spec: DataSpec) -> bool:
-        """Whether images of this kind may begin as textures and be shaken."""
-        return not (self.colour_only and spec.grey)
+    def reach(self, spec: DataSpec) -> int:
+        """By how many pixels at most images of this kind are shaken."""
+        return 0 if self.colour_only and spec.grey else round(self.shaken * spec.size)
 
 
 @dataclass(frozen=True)
@@ -233,8 +232,8 @@ def _invert(
     generator = settings.generator(spec=spec)
     generator.reset(rng)
     z = generator.sample_noise(len(y), rng)
-    if settings.start == "textures" and settings.natural(spec):
-        generator.show(textures(len(y), spec, rng))  # type: ignore[attr-defined]  # `config.images` asks for it
+    if settings.start == "drawings":
+        generator.show(drawings(len(y), spec, rng))  # type: ignore[attr-defined]  # `config.images` asks for it
     module = ReciteModule(
         upload.model,
         generator,
@@ -255,8 +254,8 @@ def _invert(
 
 def _seen(settings: Recitation, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
     """How a client sees images while they are made."""
-    most = round(settings.shaken * spec.size)
-    return partial(shaken, most=most, rng=rng) if most and settings.natural(spec) else lambda images: images
+    most = settings.reach(spec)
+    return partial(shaken, most=most, rng=rng) if most else lambda images: images
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -26,7 +26,7 @@ def _weightless(key: str, *terms: str) -> list[str]:
         (["method=fedchorus", *_weightless("recite.objective", "ce", "bn", "tv")], "recite.objective: every term"),
         (["method=f_adi", "method.source.batch_size=16"], "method.source.batch_size=16: .* of 128 images"),
         (["method=fedchorus", "recite.generator.count=4"], "recite.batch_size=256: .* of 4 images"),
-        (["method=fedchorus", *COLOUR, *DRAWN], "recite.start=textures: ConvGenerator .*recite.start=noise"),
+        (["method=fedchorus", *DRAWN], "recite.start=drawings: ConvGenerator .*recite.start=noise"),
         (["method=fedchorus", *COLOUR, "~method.source.recitals"], "method.source.variations: .*~method.source.v"),
         (
             ["method=fedchorus", *(f"~method.source.{name}" for name in ("recitals", "dead_leaves", "strokes"))],
@@ -50,8 +50,7 @@ def test_what_does_not_fit_is_told_before_training(overrides, says):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["method=fedchorus", *DRAWN],  # grey: they begin as noise
-        ["method=fedchorus", *COLOUR, *DRAWN, "recite.start=noise"],
+        ["method=fedchorus", *DRAWN, "recite.start=noise"],
         ["method=fedchorus", "~method.source.recitals"],  # grey: there are no variations
         ["method=fedchorus", *COLOUR, "~method.source.recitals", "~method.source.variations"],
         ["method=fedhydra", *_weightless("method.objective", "ce", "bn")],

@@ -12,7 +12,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedchorus import Roughness
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator, Pixels
-from oneshot_fl.parts.procedural import textures
+from oneshot_fl.parts.procedural import dead_leaves, textures
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases import recite as phase
@@ -21,6 +21,7 @@ from oneshot_fl.seeds import torch_generator
 from tests.parts import recipe_of, uploads_of
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
+COLOUR = DataSpec(3, 8, 3, (0.5,) * 3, (0.5,) * 3)
 TERMS = {
     "ce": recipe_of(CrossEntropy, weight=1.0),
     "bn": recipe_of(BatchNormStatistics, weight=0.5),
@@ -88,13 +89,16 @@ def test_a_batch_equals_a_plain_loop_over_eqs_1_to_4(uploads, context):
     assert_close(recital.images[:4].float(), pixels.sigmoid() * 255, rtol=0, atol=1.01)
 
 
-def test_recitals_begin_as_textures(uploads, context):
+@pytest.mark.parametrize(("spec", "drawn"), [(SPEC, dead_leaves), (COLOUR, textures)])
+def test_recitals_begin_as_dead_leaves_and_in_colour_as_textures(spec, drawn, context):
     """At a rate that moves no pixel by half a step of its byte, they are still what they began as."""
-    still = recipe_of(torch.optim.SGD, lr=1e-9)
-    recital = _run(uploads, context, start="textures", optimizer=still).of_clients[0]
+    (upload,) = uploads_of([cnn2(spec, norm=True).eval()], [10]).classifiers
+    uploads = Uploads((replace(upload, label_counts=torch.tensor([6, 4, 0])),))
+    still = replace(SETTINGS, start="drawings", optimizer=recipe_of(torch.optim.SGD, lr=1e-9))
+    (recital,) = recite(uploads, spec=spec, settings=still, context=context).of_clients
     rng = torch_generator(3, "recital", 0, 0)
-    torch.empty(4, 1, 8, 8).normal_(generator=rng)  # the noise that textures take the place of
-    began = textures(4, SPEC, rng).clamp(0.02, 0.98)
+    torch.empty(4, spec.channels, 8, 8).normal_(generator=rng)  # the noise that drawings take the place of
+    began = drawn(4, spec, rng).clamp(0.02, 0.98)
     assert_close(recital.images[:4].float(), began * 255, rtol=0, atol=1.01)
 
 
@@ -108,7 +112,7 @@ def test_in_every_step_a_client_sees_images_shaken_by_a_share_of_their_side(uplo
 
 def test_grey_recitals_stay_as_they_are_where_only_colour_changes(uploads, context):
     plain = _run(uploads, context)
-    same = _run(uploads, context, start="textures", shaken=0.25, colour_only=True)
+    same = _run(uploads, context, shaken=0.25, colour_only=True)
     assert torch.equal(same.of_clients[0].images, plain.of_clients[0].images)
 
 
