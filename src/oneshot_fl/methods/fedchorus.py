@@ -24,7 +24,8 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
 | Eq. 12: self-gated weights, tested where there are label counts | `SelfGated` | `evaluate.ensembles` |
 | the student begins as the clients' plain average where architectures agree | `parts.inits` | `method/init` |
-| T_g passes over the pool, Adam 2e-3, one cycle | `phases.schedule` | `method.student_schedule` |
+| T_g = 10 passes over the pool in every budget | `phases.distill` | `method.of.rounds`, `distill.rounds` |
+| by Adam, 2e-3, one cycle | `phases.schedule` | `method.student_optimizer`, `method.student_schedule` |
 
 Why client by client: running statistics describe a client's own mixture of classes. A batch of another mixture, judged
 by all clients together, is asked to look like something that never was.
