@@ -16,7 +16,8 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
-| Eq. 8: made comparable: by mean and deviation of e_k over the pool | `EvidenceWeighted.refit` | - |
+| Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of others' recitals | `usual` | - |
+| Eq. 8': and over the whole pool, as 400 images more | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
@@ -54,7 +55,7 @@ from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View, Votes
-from oneshot_fl.values import NotNegative
+from oneshot_fl.values import Count, NotNegative
 
 ALIKE = 1e-4
 """Evidence that deviates by less than this share of its mean is the same for all images, but for rounding."""
@@ -77,25 +78,29 @@ class EvidenceWeighted(Fixed):
     """The clients' probabilities, weighted an image by how much each client's features speak for its answer (Eqs. 7-9).
 
     A client that knows an image finds features that point along the weights of its best class; one that does not may
-    be as sure of itself, but its evidence is short for so long a feature vector. Clients' evidence is made comparable
-    by its mean and deviation over the pool.
+    be as sure of itself, but its evidence is short for so long a feature vector. Evidence is made comparable, between
+    clients and between a client's classes, by what it is where that client is known to be mistaken.
 
     Args:
         server: with the clients' classifiers.
         sharpness: of the weights.
         power: of the length of the features that the evidence is divided by.
+        doubt: weight of the entropy of a client's answer.
+        pool_counts: images that the whole pool counts as, beside a client's mistakes.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "features"})
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, server: Server, *, sharpness: NotNegative, power: NotNegative, doubt: NotNegative) -> None:
+    def __init__(
+        self, server: Server, *, sharpness: NotNegative, power: NotNegative, doubt: NotNegative, pool_counts: Count
+    ) -> None:
         super().__init__(server)
-        self.sharpness, self.power, self.doubt = sharpness, power, doubt
-        clients = len(server.uploads.models)
-        self.register_buffer("mean", torch.zeros(clients))
-        self.register_buffer("deviation", torch.ones(clients))
+        self.sharpness, self.power, self.doubt, self.pool_counts = sharpness, power, doubt, pool_counts
+        shape = len(server.uploads.models), server.spec.classes
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("deviation", torch.ones(shape))
 
     def forward(self, votes: Votes) -> Tensor:
         """Log-probabilities `[b, c]`; the label is not used."""
@@ -111,19 +116,16 @@ class EvidenceWeighted(Fixed):
         return self._weigh(kept[..., :-1], kept[..., -1])
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
-        """What is usual for each client: mean and deviation of its evidence over the pool.
-
-        Evidence that is the same whatever an image shows tells nothing, so it counts as usual everywhere.
-        """
-        kept = torch.cat([entry.answers for entry in pool.entries])[..., -1]
-        self.mean.copy_(kept.mean(dim=0))
-        deviation = kept.std(dim=0)
-        tells = deviation > ALIKE * self.mean.abs()
-        self.deviation.copy_(deviation.where(tells, torch.inf))
+        """What is usual (Eq. 8); evidence that is the same whatever an image shows tells nothing and counts as usual."""
+        y, answers, trust = (torch.cat(column) for column in zip(*(entry[1:] for entry in pool.entries), strict=True))
+        mean, deviation = usual(answers[..., :-1], answers[..., -1], y, trust, pool_counts=self.pool_counts)
+        self.mean.copy_(mean)
+        self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), torch.inf))
 
     def _weigh(self, P: Tensor, found: Tensor) -> Tensor:
-        usual = (found - self.mean.unsqueeze(1)) / self.deviation.unsqueeze(1)
-        return weighted_probability(P, self.sharpness * usual - self.doubt * entropy(P))
+        said = P.argmax(dim=2)
+        unusual = (found - self.mean.gather(1, said)) / self.deviation.gather(1, said)
+        return weighted_probability(P, self.sharpness * unusual - self.doubt * entropy(P))
 
 
 class SelfGated(Fixed):
@@ -161,3 +163,28 @@ def evidence(votes: Votes, power: float) -> Tensor:
     gap = votes.P.amax(dim=2) - votes.P.mean(dim=2)
     smallest = torch.finfo(gap.dtype).eps
     return (gap / lengths.clamp_min(smallest) ** power).where(lengths > smallest, 0.0)
+
+
+def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of evidence, a client and answer, where that answer is a mistake, both `[m, c]` (Eq. 8).
+
+    Mistakes are known where labels are trusted: of recitals of others, not of drawings. Of some answers there are few,
+    so all images, whatever they show, count for `pool_counts` more.
+
+    Args:
+        P: the clients' logits on the pool, `[n, m, c]`.
+        found: their evidence, `[n, m]`.
+        y: the labels that the images were made for, `[n]`.
+        trust: how far they show them, `[n]`.
+    """
+    mean, variance = found.mean(dim=0), found.var(dim=0, correction=0)
+    unlike, said = found - mean, P.argmax(dim=2)
+    means, deviations = [], []
+    for answer in range(P.shape[2]):
+        counts = (said == answer) * (trust * (y != answer)).unsqueeze(1)
+        total = counts.sum(dim=0) + pool_counts
+        shift = (counts * unlike).sum(dim=0) / total
+        squares = ((counts * unlike**2).sum(dim=0) + pool_counts * variance) / total
+        means.append(mean + shift)
+        deviations.append((squares - shift**2).clamp_min(0).sqrt())
+    return torch.stack(means, dim=1), torch.stack(deviations, dim=1)

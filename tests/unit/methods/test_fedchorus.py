@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,9 +8,10 @@ from torch.testing import assert_close
 
 from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, SelfGated, evidence
 from oneshot_fl.parts.pools import Entry, Pool
-from tests.parts import FixedLogits, server_of, votes_of
+from tests.parts import SMALL, FixedLogits, server_of, votes_of
 
 LOG3 = math.log(3.0)
+TWO = replace(SMALL, classes=2)
 P = torch.tensor([[[LOG3, 0.0], [LOG3, 0.0]], [[0.0, LOG3], [0.0, LOG3]]])
 """Two clients, two images: the first says [3/4, 1/4] of both, the second [1/4, 3/4]."""
 FEATURES = [torch.tensor([[3.0, 4.0], [0.6, 0.8]]), torch.tensor([[1.0, 0.0], [4.0, 0.0]])]
@@ -18,7 +20,8 @@ FEATURES = [torch.tensor([[3.0, 4.0], [0.6, 0.8]]), torch.tensor([[1.0, 0.0], [4
 
 def _ensemble(**options) -> EvidenceWeighted:
     return EvidenceWeighted(
-        server_of([nn.Identity(), nn.Identity()]), **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, **options}
+        server_of([nn.Identity(), nn.Identity()], spec=TWO),
+        **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1, **options},
     )
 
 
@@ -45,20 +48,44 @@ def test_before_anything_is_usual_evidence_counts_as_it_is():
     assert_close(_ensemble()(votes_of(P, features=FEATURES))[0].exp(), expected)
 
 
-def test_what_is_usual_is_learned_from_the_pool():
+def _refitted(y: list[int], trust: list[float]) -> EvidenceWeighted:
+    """After a pool of the two images; all of them together count as one more."""
     ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
     votes = votes_of(P, features=FEATURES)
-    entry = Entry(votes.x, votes.y, ensemble.remember(votes), torch.ones(2))
-    pool.add(entry)
+    pool.add(Entry(votes.x, torch.tensor(y), ensemble.remember(votes), torch.tensor(trust)))
     ensemble.refit(pool, 4, torch.Generator())
-    gap = LOG3 / 2
-    assert_close(ensemble.mean, gap * torch.tensor([(1 / 5 + 1) / 2, (1 + 1 / 4) / 2]))
-    assert_close(ensemble.deviation, gap * torch.tensor([(1 - 1 / 5) / 2**0.5, (1 - 1 / 4) / 2**0.5]))
-    # of two values each is 1 / sqrt(2) deviations from their mean: client 0 is low on image 0, client 1 on image 1
-    weight = torch.softmax(2.0 * torch.tensor([-1.0, 1.0]) / 2**0.5, dim=0)[0].item()
-    expected = torch.tensor([[0.75 - 0.5 * (1 - weight)], [0.25 + 0.5 * (1 - weight)]])
-    assert_close(ensemble(votes)[:, :1].exp(), expected.flip(0) if weight > 0.5 else expected)
-    assert_close(ensemble.recall(entry), ensemble(votes))
+    return ensemble
+
+
+def test_what_is_usual_is_learned_from_mistakes_and_the_pool():
+    # of the first image, made for class 1, client 0 says 0; of the second, made for class 0, client 1 says 1; evidence,
+    # in gaps: client 0 has 1/5 there and 3/5 +- 2/5 in the pool, client 1 has 1/4 and 5/8 +- 3/8
+    ensemble, gap = _refitted([1, 0], [1.0, 1.0]), LOG3 / 2
+    assert_close(ensemble.mean, gap * torch.tensor([[2 / 5, 3 / 5], [5 / 8, 7 / 16]]))
+    variance = torch.tensor([[4 / 25 - 1 / 25, 4 / 25], [9 / 64, 9 / 64 - 9 / 256]])
+    assert_close(ensemble.deviation, gap * variance.sqrt())
+    # of the first image client 0 is (1/5 - 2/5) / 0.1200^0.5 above what is usual, client 1 (1 - 7/16) / 0.1055^0.5
+    weight = torch.softmax(2.0 * torch.tensor([-1 / 5 / 0.12**0.5, 9 / 16 / (27 / 256) ** 0.5]), dim=0)
+    votes = votes_of(P, features=FEATURES)
+    answer = weight[0] * torch.tensor([0.75, 0.25]) + weight[1] * torch.tensor([0.25, 0.75])
+    assert_close(ensemble(votes)[0].exp(), answer)
+    assert_close(ensemble.recall(Entry(votes.x, votes.y, ensemble.remember(votes), torch.ones(2))), ensemble(votes))
+
+
+@pytest.mark.parametrize(("y", "trust"), [([1, 0], [0.0, 0.0]), ([0, 1], [0.0, 0.0])])
+def test_no_mistake_is_known_where_no_label_is_trusted(y, trust):
+    ensemble, gap = _refitted(y, trust), LOG3 / 2
+    assert_close(ensemble.mean, gap * torch.tensor([[3 / 5, 3 / 5], [5 / 8, 5 / 8]]))
+    assert_close(ensemble.deviation, gap * torch.tensor([[2 / 5, 2 / 5], [3 / 8, 3 / 8]]))
+
+
+def test_what_is_right_is_no_mistake():
+    # made for class 0, both: client 0 is right of both, client 1 mistaken of both, with 5/8 +- 3/8 as in the pool
+    ensemble, gap = _refitted([0, 0], [1.0, 1.0]), LOG3 / 2
+    assert_close(ensemble.mean, gap * torch.tensor([[3 / 5, 3 / 5], [5 / 8, 5 / 8]]))
+    # trusted by half, the first counts by half: (0.5 * 3/8 - 3/8) / 2.5 above 5/8
+    half = _refitted([0, 0], [0.5, 1.0])
+    assert_close(half.mean[1], gap * torch.tensor([5 / 8, 5 / 8 - 3 / 40]))
 
 
 def test_features_that_are_all_zero_are_no_evidence():
