@@ -116,7 +116,7 @@ class EvidenceWeighted(Fixed):
         return self._weigh(kept[..., :-1], kept[..., -1])
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
-        """What is usual (Eq. 8); evidence that is the same whatever an image shows tells nothing and counts as usual."""
+        """What is usual (Eq. 8); evidence that is the same whatever an image shows counts as usual everywhere."""
         y, answers, trust = (torch.cat(column) for column in zip(*(entry[1:] for entry in pool.entries), strict=True))
         mean, deviation = usual(answers[..., :-1], answers[..., -1], y, trust, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
