@@ -7,10 +7,10 @@ from oneshot_fl.config import experiment_of
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import Pixels
-from oneshot_fl.parts.pools import Entry
+from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.slots import Made, Source, Turn
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.phases.distill import DistillModule, joined
+from oneshot_fl.phases.distill import DistillModule
 from oneshot_fl.phases.trainer import trainer_of
 from tests.composing import clients_of, composed
 from tests.contract.choices import SLOTS, THEIRS, choices

@@ -52,7 +52,7 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
-from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.values import Count, NotNegative
@@ -112,13 +112,12 @@ class EvidenceWeighted(Fixed):
 
     def recall(self, entry: Entry) -> Tensor:
         """The same log-probabilities from what the pool kept."""
-        kept = entry.answers.transpose(0, 1)
-        return self._weigh(kept[..., :-1], kept[..., -1])
+        return self._weigh(*_kept(entry))
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """What is usual (Eq. 8); evidence that is the same whatever an image shows counts as usual everywhere."""
-        y, answers, trust = (torch.cat(column) for column in zip(*(entry[1:] for entry in pool.entries), strict=True))
-        mean, deviation = usual(answers[..., :-1], answers[..., -1], y, trust, pool_counts=self.pool_counts)
+        entry = joined(pool.entries)
+        mean, deviation = usual(*_kept(entry), entry.y, entry.trust, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), torch.inf))
 
@@ -172,19 +171,25 @@ def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Co
     so all images, whatever they show, count for `pool_counts` more.
 
     Args:
-        P: the clients' logits on the pool, `[n, m, c]`.
-        found: their evidence, `[n, m]`.
+        P: the clients' logits on the pool, `[m, n, c]`.
+        found: their evidence, `[m, n]`.
         y: the labels that the images were made for, `[n]`.
         trust: how far they show them, `[n]`.
     """
-    mean, variance = found.mean(dim=0), found.var(dim=0, correction=0)
-    unlike, said = found - mean, P.argmax(dim=2)
+    mean, variance = found.mean(dim=1), found.var(dim=1, correction=0)
+    unlike, said = found - mean.unsqueeze(1), P.argmax(dim=2)
     means, deviations = [], []
     for answer in range(P.shape[2]):
-        counts = (said == answer) * (trust * (y != answer)).unsqueeze(1)
-        total = counts.sum(dim=0) + pool_counts
-        shift = (counts * unlike).sum(dim=0) / total
-        squares = ((counts * unlike**2).sum(dim=0) + pool_counts * variance) / total
+        counts = (said == answer) * (y != answer) * trust
+        total = counts.sum(dim=1) + pool_counts
+        shift = (counts * unlike).sum(dim=1) / total
+        squares = ((counts * unlike**2).sum(dim=1) + pool_counts * variance) / total
         means.append(mean + shift)
         deviations.append((squares - shift**2).clamp_min(0).sqrt())
     return torch.stack(means, dim=1), torch.stack(deviations, dim=1)
+
+
+def _kept(entry: Entry) -> tuple[Tensor, Tensor]:
+    """The clients' logits `[m, n, c]` and evidence `[m, n]` that `EvidenceWeighted.remember` left."""
+    kept = entry.answers.transpose(0, 1)
+    return kept[..., :-1], kept[..., -1]

@@ -1,7 +1,7 @@
 """The pool of synthetic images that the student is trained on."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -108,7 +108,7 @@ class Pool:
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One pass over everything in the pool, unpacked; shuffled, or the oldest image first."""
-        x, y, answers, trust = (torch.cat(column) for column in zip(*self.entries, strict=True))
+        x, y, answers, trust = joined(self.entries)
         order = torch.randperm(len(y), generator=rng) if self.shuffle else torch.arange(len(y))
         for batch in trainable_batches(order, batch_size):
             index = batch.to(y.device)
@@ -126,6 +126,11 @@ class Pool:
         parts = ((entry, [answer(self.unpack(part)) for part in entry.x.split(batch_size)]) for entry in self.entries)
         other.entries = deque(entry._replace(answers=torch.cat(answers)) for entry, answers in parts)
         return other
+
+
+def joined(entries: Sequence[Entry]) -> Entry:
+    """Several batches as one, in their order."""
+    return entries[0] if len(entries) == 1 else Entry(*(torch.cat(column) for column in zip(*entries, strict=True)))
 
 
 def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:

@@ -27,7 +27,7 @@ from oneshot_fl.models.bank import ClientBank, Mode
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.parts.ensembles import NoTeacher
-from oneshot_fl.parts.pools import Entry
+from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, ask
 from oneshot_fl.phases.schedule import anneal, factor
@@ -297,11 +297,6 @@ def _trusted(made: Made) -> tuple[Tensor, Tensor]:
     known = made.y is not None
     y = made.y if made.y is not None else torch.zeros(len(made.x), dtype=torch.long, device=made.x.device)
     return y, torch.full((len(y),), float(known), device=y.device) if made.trust is None else made.trust
-
-
-def joined(entries: list[Entry]) -> Entry:
-    """What several sources made in one round as one batch."""
-    return entries[0] if len(entries) == 1 else Entry(*(torch.cat(column) for column in zip(*entries, strict=True)))
 
 
 @contextmanager

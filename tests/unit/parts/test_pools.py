@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.seeds import torch_generator
 from tests.parts import server_of
 
@@ -167,3 +167,13 @@ def test_the_same_images_can_be_kept_with_other_answers():
     ]  # as models see them
     assert [entry.answers.flatten().tolist() for entry in pool.entries] == [[0.0] * 3] * 2
     assert [torch.equal(one.x, two.x) for one, two in zip(other.entries, pool.entries, strict=True)] == [True, True]
+
+
+def test_batches_of_several_sources_become_one():
+    first, second = (
+        Entry(torch.full((n, 1, 2, 2), n), torch.full((n,), n), torch.full((n, 3), n), torch.ones(n)) for n in (1, 2)
+    )
+    assert joined([first]) is first
+    both = joined([first, second])
+    assert both.y.tolist() == [1, 2, 2]
+    assert (both.x.shape, both.answers.shape) == ((3, 1, 2, 2), (3, 3))

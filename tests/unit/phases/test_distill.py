@@ -3,8 +3,7 @@
 import torch
 
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.parts.pools import Entry
-from oneshot_fl.phases.distill import frozen, joined
+from oneshot_fl.phases.distill import frozen
 from tests.parts import SMALL
 
 
@@ -18,13 +17,3 @@ def test_frozen_blocks_gradients_and_running_statistics_and_then_lets_go():
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     assert torch.equal(model[1].running_mean, before)
     assert model.training
-
-
-def test_batches_of_several_sources_become_one():
-    first, second = (
-        Entry(torch.full((n, 1, 2, 2), n), torch.full((n,), n), torch.full((n, 3), n), torch.ones(n)) for n in (1, 2)
-    )
-    assert joined([first]) is first
-    both = joined([first, second])
-    assert both.y.tolist() == [1, 2, 2]
-    assert (both.x.shape, both.answers.shape) == ((3, 1, 2, 2), (3, 3))
