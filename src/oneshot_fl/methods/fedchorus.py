@@ -9,9 +9,9 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 1': or the mean of p_k over images of no data set | `parts.recitals` | `recite.labels=estimated` |
 | Eq. 2: images x minimise CE(f_k(x), y); one client judges | `parts.terms.CrossEntropy` | `recite.objective.ce` |
 | Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
-| Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `Roughness` | `recite.objective.tv` |
+| Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `parts.terms.Roughness` | `recite.objective.tv` |
 | Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
-| Eq. 4'': in colour it is moved in every step | `parts.recitals` | `recite.shaken` |
+| Eq. 4'': it is moved in every step, in colour mirrored too | `parts.recitals` | `recite.shaken`, `recite.mirrored` |
 | Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
@@ -45,7 +45,6 @@ ensemble jointly; dead leaves as training images: Baradad et al. 2021; normalise
 are used in out-of-distribution detection. What was tried, on what, and what came of it: docs/results/fedchorus.md.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -54,24 +53,11 @@ from torch import Tensor
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import View, Votes
+from oneshot_fl.parts.view import Votes
 from oneshot_fl.values import Count, NotNegative
 
 ALIKE = 1e-4
 """Evidence that deviates by less than this share of its mean is the same for all images, but for rounding."""
-
-
-@dataclass(frozen=True)
-class Roughness:
-    """Mean absolute difference between neighbouring pixels, rows and columns alike (Eq. 4)."""
-
-    weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __call__(self, view: View) -> Tensor:
-        """One number per batch, in the space that models see."""
-        rows, columns = view.x.diff(dim=2).abs().mean(), view.x.diff(dim=3).abs().mean()
-        return torch.stack([rows, columns]).sum()
 
 
 class EvidenceWeighted(Fixed):

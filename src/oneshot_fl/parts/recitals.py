@@ -16,6 +16,8 @@ SHOWN = 2000
 """Images that a client's model is shown."""
 Start = Literal["noise", "drawings"]
 """What the images of a recital begin as."""
+Mirrored = Literal["always", "in_colour", "never"]
+"""Which images may be mirrored while they are made: digits and letters are none then."""
 
 
 class RecitalSource(nn.Module):
@@ -64,11 +66,11 @@ def drawings(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
     return (dead_leaves if spec.grey else textures)(count, spec, rng)
 
 
-def shaken(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
-    """Images `[b, C, H, W]` rolled by up to `most` pixels either way and mirrored or not, all of them alike.
+def shaken(images: Tensor, most: int, rng: torch.Generator, *, mirrored: bool) -> Tensor:
+    """Images `[b, C, H, W]` rolled by up to `most` pixels either way and, if `mirrored`, half the time turned around.
 
-    What a client is to know again wherever it stands cannot hang on single pixels.
+    All of them alike. What a client is to know again wherever it stands cannot hang on single pixels.
     """
     down, right = torch.randint(-most, most + 1, (2,), generator=rng).tolist()
     rolled = images.roll((down, right), dims=(2, 3))
-    return rolled.flip(3) if torch.rand((), generator=rng) < 0.5 else rolled
+    return rolled.flip(3) if mirrored and torch.rand((), generator=rng) < 0.5 else rolled

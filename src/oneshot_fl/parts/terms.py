@@ -76,6 +76,19 @@ class Adversarial:
 
 
 @dataclass(frozen=True)
+class Roughness:
+    """Mean absolute difference between neighbouring pixels, rows and columns alike (FedChorus, Eq. 4)."""
+
+    weight: NotNegative
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """One number per batch, in the space that models see."""
+        rows, columns = view.x.diff(dim=2).abs().mean(), view.x.diff(dim=3).abs().mean()
+        return torch.stack([rows, columns]).sum()
+
+
+@dataclass(frozen=True)
 class Distillation:
     """T^2 KL(P || student) (FedHydra Eq. 17 with T=1; DENSE with its temperature)."""
 

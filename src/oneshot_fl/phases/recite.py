@@ -22,7 +22,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
-from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
+from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
@@ -54,9 +54,9 @@ class Recitation:
     """What is optimised, anew for every batch: pixels, or the weights of a generator."""
     start: Start
     shaken: BelowOne
-    """By up to this share of their side a client sees the images moved in every step, and mirrored or not; 0: never."""
-    colour_only: bool
-    """Grey images are not shaken."""
+    """By up to this share of their side a client sees the images moved in every step, rounded to pixels."""
+    mirrored: Mirrored
+    """Which of the images that are moved it sees mirrored, half the time."""
     optimizer: Recipe[torch.optim.Optimizer]
     objective: Mapping[str, Recipe[Term]]
     seed: Seed
@@ -66,9 +66,10 @@ class Recitation:
         """What clients upload for it besides their models."""
         return frozenset({"label_counts"}) if self.labels == "counts" else frozenset()
 
-    def reach(self, spec: DataSpec) -> int:
-        """By how many pixels at most images of this kind are shaken."""
-        return 0 if self.colour_only and spec.grey else round(self.shaken * spec.size)
+    def seen(self, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """How a client sees images of this kind while they are made."""
+        most, turned = round(self.shaken * spec.size), {"always": True, "in_colour": not spec.grey, "never": False}
+        return partial(shaken, most=most, rng=rng, mirrored=turned[self.mirrored]) if most else lambda images: images
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def _invert(
         objective_of(settings.objective),
         y=y,
         z=z,
-        seen=_seen(settings, spec, rng),
+        seen=settings.seen(spec, rng),
         steps=settings.steps,
         optimizer=fused(settings.optimizer),
     )
@@ -250,12 +251,6 @@ def _invert(
     if not bool(torch.isfinite(images).all()):
         raise _diverged(upload, settings)
     return spec.to_bytes(images)
-
-
-def _seen(settings: Recitation, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
-    """How a client sees images while they are made."""
-    most = settings.reach(spec)
-    return partial(shaken, most=most, rng=rng) if most else lambda images: images
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.methods.fedchorus import EvidenceWeighted, Roughness, SelfGated, evidence
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence
 from oneshot_fl.parts.pools import Entry, Pool
 from tests.parts import SMALL, FixedLogits, server_of, votes_of
 
@@ -23,14 +23,6 @@ def _ensemble(**options) -> EvidenceWeighted:
         server_of([nn.Identity(), nn.Identity()], spec=TWO),
         **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1, **options},
     )
-
-
-def test_roughness_is_the_mean_step_between_neighbours():
-    class View:
-        x = torch.tensor([[[[0.0, 1.0, 1.0], [3.0, 3.0, 3.0]]]])
-
-    # down the columns 3, 2, 2; along the rows 1, 0, 0, 0
-    assert_close(Roughness(1.0)(View()), torch.tensor(7 / 3 + 1 / 4))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from oneshot_fl.parts.terms import (
     CrossEntropy,
     Distillation,
     LabelCrossEntropy,
+    Roughness,
     kl_divergence,
 )
 from oneshot_fl.parts.view import View
@@ -49,6 +50,13 @@ def test_a_label_counts_as_far_as_it_is_trusted():
     view = _View()
     view.trust = torch.tensor([0.25])
     assert_close(LabelCrossEntropy(1.0)(view), torch.tensor(math.log(2.0) / 4))
+
+
+def test_fedchorus_eq_4_roughness_is_the_mean_step_between_neighbours():
+    view = _View()
+    view.x = torch.tensor([[[[0.0, 1.0, 1.0], [3.0, 3.0, 3.0]]]])
+    # down the columns 3, 2, 2; along the rows 1, 0, 0, 0
+    assert_close(Roughness(1.0)(view), torch.tensor(7 / 3 + 1 / 4))
 
 
 def test_eqs_15_and_17_kl_is_from_teacher_to_student():

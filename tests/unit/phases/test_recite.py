@@ -9,11 +9,10 @@ from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.methods.fedchorus import Roughness
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator, Pixels
 from oneshot_fl.parts.procedural import dead_leaves, textures
-from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy
+from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, Roughness
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases import recite as phase
 from oneshot_fl.phases.recite import Recitals, Recitation, recite
@@ -35,7 +34,7 @@ SETTINGS = Recitation(
     generator=recipe_of(Pixels, count=4, bounded=True),
     start="noise",
     shaken=0.0,
-    colour_only=False,
+    mirrored="always",
     optimizer=recipe_of(torch.optim.Adam, lr=0.1),
     objective=TERMS,
     seed=3,
@@ -104,16 +103,34 @@ def test_recitals_begin_as_dead_leaves_and_in_colour_as_textures(spec, drawn, co
 
 def test_in_every_step_a_client_sees_images_shaken_by_a_share_of_their_side(uploads, context, monkeypatch):
     plain, seen, real = _run(uploads, context), [], phase.shaken
-    monkeypatch.setattr(phase, "shaken", lambda images, most, rng: seen.append(most) or real(images, most, rng))
+    monkeypatch.setattr(phase, "shaken", lambda x, **how: seen.append(how["most"]) or real(x, **how))
     shaken = _run(uploads, context, shaken=0.25)
     assert seen == [2] * (2 * 2 * SETTINGS.steps)  # of 8 pixels; two clients, two batches each
     assert not torch.equal(shaken.of_clients[0].images, plain.of_clients[0].images)
 
 
-def test_grey_recitals_stay_as_they_are_where_only_colour_changes(uploads, context):
-    plain = _run(uploads, context)
-    same = _run(uploads, context, shaken=0.25, colour_only=True)
+def test_half_a_pixel_moves_nothing(uploads, context):
+    plain, same = _run(uploads, context), _run(uploads, context, shaken=0.0625)
     assert torch.equal(same.of_clients[0].images, plain.of_clients[0].images)
+
+
+@pytest.mark.parametrize(
+    ("mirrored", "spec", "turned"),
+    [
+        ("always", SPEC, True),
+        ("always", COLOUR, True),
+        ("in_colour", SPEC, False),
+        ("in_colour", COLOUR, True),
+        ("never", SPEC, False),
+        ("never", COLOUR, False),
+    ],
+)
+def test_digits_are_moved_and_not_mirrored(mirrored, spec, turned):
+    """A ramp from left to right rises everywhere but where it was rolled around, unless it is turned."""
+    ramp, rng = torch.arange(8.0).expand(1, spec.channels, 8, 8), torch_generator(0)
+    seen = replace(SETTINGS, shaken=0.125, mirrored=mirrored).seen(spec, rng)
+    falls = {bool((seen(ramp).diff(dim=3) < 0).sum() > 8 * spec.channels) for _ in range(30)}
+    assert falls == ({True, False} if turned else {False})
 
 
 def test_without_label_counts_the_labels_are_what_a_model_shows(uploads, context):
