@@ -18,10 +18,10 @@ from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Cost
-from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.bank import ClientBank, norm_layers
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
-from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.models.optimizers import OptimizerFactory, fused, slowed
 from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
@@ -34,7 +34,7 @@ from oneshot_fl.recipe import Recipe, described, digest_of
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
-from oneshot_fl.values import BatchSize, BelowOne, Count, Images, Seed
+from oneshot_fl.values import BatchSize, BelowOne, Count, Images, Positive, Seed
 
 Labels = Literal["counts", "estimated"]
 
@@ -58,6 +58,8 @@ class Recitation:
     mirrored: Mirrored
     """Which of the images that are moved it sees mirrored, half the time."""
     optimizer: Recipe[torch.optim.Optimizer]
+    without_statistics: Positive
+    """What its learning rate is multiplied by where a client has no running statistics."""
     objective: Mapping[str, Recipe[Term]]
     seed: Seed
 
@@ -243,7 +245,7 @@ def _invert(
         z=z,
         seen=settings.seen(spec, rng),
         steps=settings.steps,
-        optimizer=fused(settings.optimizer),
+        optimizer=_optimizer(upload.model, settings),
     )
     with trainer_of(module, trainer_settings) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
@@ -251,6 +253,12 @@ def _invert(
     if not bool(torch.isfinite(images).all()):
         raise _diverged(upload, settings)
     return spec.to_bytes(images)
+
+
+def _optimizer(client: nn.Module, settings: Recitation) -> OptimizerFactory:
+    """Smaller steps without statistics: nothing else keeps images from being what this client alone understands."""
+    make = fused(settings.optimizer)
+    return make if norm_layers(client) else partial(slowed, make, times=settings.without_statistics)
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

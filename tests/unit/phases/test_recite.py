@@ -36,6 +36,7 @@ SETTINGS = Recitation(
     shaken=0.0,
     mirrored="always",
     optimizer=recipe_of(torch.optim.Adam, lr=0.1),
+    without_statistics=0.5,
     objective=TERMS,
     seed=3,
 )
@@ -43,8 +44,13 @@ SETTINGS = Recitation(
 
 @pytest.fixture
 def uploads() -> Uploads:
-    """Two clients; one has classes 0 and 1, the other class 2 alone."""
-    models = [cnn2(SPEC, norm=True) for _ in range(2)]
+    """With batch normalisation."""
+    return _two_clients(norm=True)
+
+
+def _two_clients(*, norm: bool) -> Uploads:
+    """One has classes 0 and 1, the other class 2 alone."""
+    models = [cnn2(SPEC, norm=norm) for _ in range(2)]
     for model in models:
         model(torch.randn(64, 1, 8, 8))
         model.eval()
@@ -65,22 +71,25 @@ def test_every_client_recites_its_own_classes(uploads, context):
     assert second.labels.tolist() == [2] * 6
 
 
-def test_a_batch_equals_a_plain_loop_over_eqs_1_to_4(uploads, context):
+@pytest.mark.parametrize(("norm", "rate"), [(True, 0.1), (False, 0.05)])
+def test_a_batch_equals_a_plain_loop_over_eqs_1_to_4(norm, rate, context):
+    """At half the rate where there are no statistics."""
+    uploads = _two_clients(norm=norm)
     client, (recital, _) = uploads.models[0], _run(uploads, context).of_clients
     pixels = torch.empty(4, 1, 8, 8).normal_(generator=torch_generator(3, "recital", 0, 0)).requires_grad_()
-    optimizer = torch.optim.Adam([pixels], lr=0.1)
-    norms = [layer for layer in client.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    optimizer = torch.optim.Adam([pixels], lr=rate)
+    layers = [layer for layer in client.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
     for _ in range(3):
         x, inputs = (pixels.sigmoid() - 0.5) / 0.5, []
         hooks = [
-            norm.register_forward_pre_hook(lambda _, args, inputs=inputs: inputs.append(args[0])) for norm in norms
+            layer.register_forward_pre_hook(lambda _, args, inputs=inputs: inputs.append(args[0])) for layer in layers
         ]
         loss = F.cross_entropy(client(x), recital.labels[:4])
         for hook in hooks:
             hook.remove()
-        for norm, seen in zip(norms, inputs, strict=True):
+        for layer, seen in zip(layers, inputs, strict=True):
             mean, variance = seen.mean((0, 2, 3)), seen.var((0, 2, 3), unbiased=False)
-            loss = loss + 0.5 * ((mean - norm.running_mean).norm() + (variance - norm.running_var).norm())
+            loss = loss + 0.5 * ((mean - layer.running_mean).norm() + (variance - layer.running_var).norm())
         loss = loss + 0.05 * ((x[:, :, 1:] - x[:, :, :-1]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean())
         optimizer.zero_grad()
         loss.backward()
