@@ -12,12 +12,13 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `parts.terms.Roughness` | `recite.objective.tv` |
 | Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
 | Eq. 4'': it is moved in every step, in colour mirrored too | `parts.recitals` | `recite.shaken`, `recite.mirrored` |
+| without BN statistics the steps are a third as large | `phases.recite` | `recite.without_statistics` |
 | Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
 | Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of others' recitals | `usual` | - |
-| Eq. 8': and over the whole pool, as 400 images more | `usual` | `method.ensemble.pool_counts` |
+| Eq. 8': and over the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
@@ -37,8 +38,8 @@ share that points along the weights of the best class is larger for what the cli
 
 Upload: the model, and the label counts where `recite.labels=counts` (declared: `uploads.label_counts` in the
 summary); with `recite.labels=estimated` the model alone. No image, and nothing of the test set, is used. A client
-without batch normalisation recites by Eqs. 2 and 4 alone; a network whose last layer is not linear has no phi_k
-(`method/ensemble=entropy` needs none).
+without batch normalisation recites by Eqs. 2 and 4 alone, in smaller steps, and is measured by the whole pool; a
+network whose last layer is not linear has no phi_k (`method/ensemble=entropy` needs none).
 
 Kin: DeepInversion (Yin et al. 2020) inverts one network with its own statistics; FedISCA (Kang et al. 2023) inverts the
 ensemble jointly; dead leaves as training images: Baradad et al. 2021; normalised logits as evidence of known inputs
@@ -50,6 +51,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.parts.uploads import Server
@@ -65,7 +67,8 @@ class EvidenceWeighted(Fixed):
 
     A client that knows an image finds features that point along the weights of its best class; one that does not may
     be as sure of itself, but its evidence is short for so long a feature vector. Evidence is made comparable, between
-    clients and between a client's classes, by what it is where that client is known to be mistaken.
+    clients and between a client's classes, by what it is where that client is known to be mistaken. The mistakes of
+    one without batch normalisation tell less than the whole pool does, which is then what it is measured by.
 
     Args:
         server: with the clients' classifiers.
@@ -78,13 +81,16 @@ class EvidenceWeighted(Fixed):
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "features"})
     mean: Tensor
     deviation: Tensor
+    telling: Tensor
 
     def __init__(
         self, server: Server, *, sharpness: NotNegative, power: NotNegative, doubt: NotNegative, pool_counts: Count
     ) -> None:
         super().__init__(server)
         self.sharpness, self.power, self.doubt, self.pool_counts = sharpness, power, doubt, pool_counts
-        shape = len(server.uploads.models), server.spec.classes
+        models = server.uploads.models
+        self.register_buffer("telling", torch.tensor([float(has_batch_norm(model)) for model in models]))
+        shape = len(models), server.spec.classes
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("deviation", torch.ones(shape))
 
@@ -103,7 +109,8 @@ class EvidenceWeighted(Fixed):
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """What is usual (Eq. 8); evidence that is the same whatever an image shows counts as usual everywhere."""
         entry = joined(pool.entries)
-        mean, deviation = usual(*_kept(entry), entry.y, entry.trust, pool_counts=self.pool_counts)
+        trust = self.telling.unsqueeze(1) * entry.trust
+        mean, deviation = usual(*_kept(entry), entry.y, trust, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), torch.inf))
 
@@ -160,7 +167,7 @@ def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Co
         P: the clients' logits on the pool, `[m, n, c]`.
         found: their evidence, `[m, n]`.
         y: the labels that the images were made for, `[n]`.
-        trust: how far they show them, `[n]`.
+        trust: how far a client's mistake of an image counts, `[m, n]`.
     """
     mean, variance = found.mean(dim=1), found.var(dim=1, correction=0)
     unlike, said = found - mean.unsqueeze(1), P.argmax(dim=2)

@@ -18,7 +18,7 @@ from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Cost
-from oneshot_fl.models.bank import ClientBank, norm_layers
+from oneshot_fl.models.bank import ClientBank, has_batch_norm
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused, slowed
@@ -258,7 +258,7 @@ def _invert(
 def _optimizer(client: nn.Module, settings: Recitation) -> OptimizerFactory:
     """Smaller steps without statistics: nothing else keeps images from being what this client alone understands."""
     make = fused(settings.optimizer)
-    return make if norm_layers(client) else partial(slowed, make, times=settings.without_statistics)
+    return make if has_batch_norm(client) else partial(slowed, make, times=settings.without_statistics)
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -18,9 +18,12 @@ FEATURES = [torch.tensor([[3.0, 4.0], [0.6, 0.8]]), torch.tensor([[1.0, 0.0], [4
 """Lengths 5 and 1, 1 and 4."""
 
 
-def _ensemble(**options) -> EvidenceWeighted:
+NORMALISED = nn.BatchNorm2d(1)
+
+
+def _ensemble(client: nn.Module = NORMALISED, **options) -> EvidenceWeighted:
     return EvidenceWeighted(
-        server_of([nn.Identity(), nn.Identity()], spec=TWO),
+        server_of([client, client], spec=TWO),
         **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1, **options},
     )
 
@@ -40,9 +43,9 @@ def test_before_anything_is_usual_evidence_counts_as_it_is():
     assert_close(_ensemble()(votes_of(P, features=FEATURES))[0].exp(), expected)
 
 
-def _refitted(y: list[int], trust: list[float]) -> EvidenceWeighted:
+def _refitted(y: list[int], trust: list[float], **options) -> EvidenceWeighted:
     """After a pool of the two images; all of them together count as one more."""
-    ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
+    ensemble, pool = _ensemble(**options), Pool(server_of(), rounds=1)
     votes = votes_of(P, features=FEATURES)
     pool.add(Entry(votes.x, torch.tensor(y), ensemble.remember(votes), torch.tensor(trust)))
     ensemble.refit(pool, 4, torch.Generator())
@@ -65,8 +68,11 @@ def test_what_is_usual_is_learned_from_mistakes_and_the_pool():
 
 
 @pytest.mark.parametrize("y", [[1, 0], [0, 1]])
-def test_no_mistake_is_known_where_no_label_is_trusted(y):
-    ensemble, gap = _refitted(y, [0.0, 0.0]), LOG3 / 2
+@pytest.mark.parametrize(
+    ("trust", "client"), [(0.0, NORMALISED), (1.0, nn.Identity()), (1.0, nn.GroupNorm(1, 1))]
+)
+def test_mistakes_say_nothing_where_no_label_is_trusted_or_a_client_has_no_batch_norm(y, trust, client):
+    ensemble, gap = _refitted(y, [trust, trust], client=client), LOG3 / 2
     assert_close(ensemble.mean, gap * torch.tensor([[3 / 5, 3 / 5], [5 / 8, 5 / 8]]))
     assert_close(ensemble.deviation, gap * torch.tensor([[2 / 5, 2 / 5], [3 / 8, 3 / 8]]))
 
