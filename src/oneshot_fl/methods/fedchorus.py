@@ -18,7 +18,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
 | Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of others' recitals | `usual` | - |
-| Eq. 8': and over the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
+| Eq. 8': and the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
