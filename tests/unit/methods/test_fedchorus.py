@@ -68,9 +68,7 @@ def test_what_is_usual_is_learned_from_mistakes_and_the_pool():
 
 
 @pytest.mark.parametrize("y", [[1, 0], [0, 1]])
-@pytest.mark.parametrize(
-    ("trust", "client"), [(0.0, NORMALISED), (1.0, nn.Identity()), (1.0, nn.GroupNorm(1, 1))]
-)
+@pytest.mark.parametrize(("trust", "client"), [(0.0, NORMALISED), (1.0, nn.Identity()), (1.0, nn.GroupNorm(1, 1))])
 def test_mistakes_say_nothing_where_no_label_is_trusted_or_a_client_has_no_batch_norm(y, trust, client):
     ensemble, gap = _refitted(y, [trust, trust], client=client), LOG3 / 2
     assert_close(ensemble.mean, gap * torch.tensor([[3 / 5, 3 / 5], [5 / 8, 5 / 8]]))
