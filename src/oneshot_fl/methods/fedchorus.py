@@ -82,6 +82,7 @@ class EvidenceWeighted(Fixed):
     mean: Tensor
     deviation: Tensor
     telling: Tensor
+    """1 for a client whose mistakes tell something of it, else 0, `[m]`."""
 
     def __init__(
         self, server: Server, *, sharpness: NotNegative, power: NotNegative, doubt: NotNegative, pool_counts: Count

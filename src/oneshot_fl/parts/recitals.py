@@ -17,7 +17,7 @@ SHOWN = 2000
 Start = Literal["noise", "drawings"]
 """What the images of a recital begin as."""
 Mirrored = Literal["always", "in_colour", "never"]
-"""Which images may be mirrored while they are made: digits and letters are none then."""
+"""Which images may be mirrored while they are made; a digit that is mirrored is none."""
 
 
 class RecitalSource(nn.Module):
@@ -67,7 +67,7 @@ def drawings(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
 
 
 def shaken(images: Tensor, most: int, rng: torch.Generator, *, mirrored: bool) -> Tensor:
-    """Images `[b, C, H, W]` rolled by up to `most` pixels either way and, if `mirrored`, half the time turned around.
+    """Images `[b, C, H, W]` rolled by up to `most` pixels either way, and mirrored or not where `mirrored` allows.
 
     All of them alike. What a client is to know again wherever it stands cannot hang on single pixels.
     """
