@@ -25,11 +25,3 @@ def fused(factory: OptimizerFactory) -> OptimizerFactory:
     if chosen or "fused" not in inspect.signature(waiting).parameters:
         return waiting
     return partial(waiting, fused=True)  # type: ignore[call-arg]  # it was asked for
-
-
-def slowed(factory: OptimizerFactory, parameters: Iterable[nn.Parameter], *, times: float) -> torch.optim.Optimizer:
-    """An optimiser whose learning rates are `times` what it was made with."""
-    optimizer = factory(parameters)
-    for group in optimizer.param_groups:
-        group["lr"] *= times
-    return optimizer

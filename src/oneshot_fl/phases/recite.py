@@ -21,12 +21,13 @@ from oneshot_fl.ledger import Cost
 from oneshot_fl.models.bank import ClientBank, has_batch_norm
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
-from oneshot_fl.models.optimizers import OptimizerFactory, fused, slowed
+from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.schedule import anneal
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.soundness import first_not_finite
 from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
@@ -70,8 +71,13 @@ class Recitation:
 
     def seen(self, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
         """How a client sees images of this kind while they are made."""
-        most, turned = round(self.shaken * spec.size), {"always": True, "in_colour": not spec.grey, "never": False}
-        return partial(shaken, most=most, rng=rng, mirrored=turned[self.mirrored]) if most else lambda images: images
+        most = round(self.shaken * spec.size)
+        mirrored = self.mirrored == "always" or (self.mirrored == "in_colour" and not spec.grey)
+        return partial(shaken, most=most, rng=rng, mirrored=mirrored) if most else lambda images: images
+
+    def pace(self, client: nn.Module) -> float:
+        """Smaller steps without statistics: nothing else keeps images from being what this client alone understands."""
+        return 1.0 if has_batch_norm(client) else self.without_statistics
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class ReciteModule(LightningModule):
         generator: from noise `z` to images.
         y: what the images are to show, `[b]`.
         seen: how the client sees images in a step.
+        pace: what the optimiser's learning rate is multiplied by.
     """
 
     automatic_optimization = False
@@ -108,10 +115,11 @@ class ReciteModule(LightningModule):
         seen: Callable[[Tensor], Tensor],
         steps: int,
         optimizer: OptimizerFactory,
+        pace: float,
     ) -> None:
         super().__init__()
         self.bank, self.generator, self.objective = ClientBank([client], mode="loop"), generator, objective
-        self.seen, self.steps, self.optimizer = seen, steps, optimizer
+        self.seen, self.steps, self.optimizer, self.pace = seen, steps, optimizer, pace
         self.register_buffer("y", y)
         self.register_buffer("z", z)
 
@@ -131,7 +139,9 @@ class ReciteModule(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Of what is optimised."""
-        return self.optimizer(self.generator.parameters())  # type: ignore[attr-defined]  # every generator is a module
+        optimizer = self.optimizer(self.generator.parameters())  # type: ignore[attr-defined]  # generators are modules
+        anneal(optimizer, self.pace)
+        return optimizer
 
     @torch.no_grad()
     def images(self) -> Tensor:
@@ -245,7 +255,8 @@ def _invert(
         z=z,
         seen=settings.seen(spec, rng),
         steps=settings.steps,
-        optimizer=_optimizer(upload.model, settings),
+        optimizer=fused(settings.optimizer),
+        pace=settings.pace(upload.model),
     )
     with trainer_of(module, trainer_settings) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
@@ -253,12 +264,6 @@ def _invert(
     if not bool(torch.isfinite(images).all()):
         raise _diverged(upload, settings)
     return spec.to_bytes(images)
-
-
-def _optimizer(client: nn.Module, settings: Recitation) -> OptimizerFactory:
-    """Smaller steps without statistics: nothing else keeps images from being what this client alone understands."""
-    make = fused(settings.optimizer)
-    return make if has_batch_norm(client) else partial(slowed, make, times=settings.without_statistics)
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -1,7 +1,8 @@
-"""How the student's learning rate moves over the rounds of a distillation."""
+"""How learning rates move: the student's over the rounds of a distillation, and any by a factor."""
 
 import math
 
+import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 
 from oneshot_fl.parts.slots import Schedule
@@ -49,7 +50,7 @@ def one_cycle(share: float) -> float:
     return half_cosine((share - RISE) / (1 - RISE))
 
 
-def anneal(optimizer: LightningOptimizer, times: float) -> None:
+def anneal(optimizer: torch.optim.Optimizer | LightningOptimizer, times: float) -> None:
     """The learning rate that the optimiser began with, multiplied."""
     for group in optimizer.param_groups:
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * times

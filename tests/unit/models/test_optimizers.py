@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.models.optimizers import fused, slowed
+from oneshot_fl.models.optimizers import fused
 from tests.parts import recipe_of
 
 FACTORIES = [
@@ -27,11 +27,6 @@ def test_an_optimiser_steps_in_one_kernel_where_it_can_and_nobody_minds(factory,
     optimizer = fused(factory)([nn.Parameter(torch.ones(2))])
     assert optimizer.defaults.get("fused") is expected
     assert optimizer.defaults["lr"] == 0.1
-
-
-def test_a_slowed_optimiser_differs_in_its_rates_alone():
-    optimizer = slowed(partial(torch.optim.SGD, lr=0.5, momentum=0.9), [nn.Parameter(torch.ones(2))], times=0.25)
-    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]) == (0.125, 0.9)
 
 
 def test_the_step_is_the_same():

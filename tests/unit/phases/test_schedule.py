@@ -2,6 +2,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from oneshot_fl.phases.schedule import LOWEST, anneal, factor
 
@@ -34,3 +35,9 @@ def test_a_rate_is_always_a_share_of_the_one_that_the_optimiser_began_with():
     for _ in range(2):
         anneal(optimizer, 0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
+
+
+def test_an_annealed_optimiser_differs_in_its_rates_alone():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.5, momentum=0.9)
+    anneal(optimizer, 0.25)
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]) == (0.125, 0.9)
