@@ -59,6 +59,10 @@ def _protocol(*overrides):
 def test_runs_that_may_be_compared_share_their_protocol():
     assert _protocol("method=dense") == _protocol("method=fedhydra", "seed=4")
     assert _protocol("method=dense") == _protocol("method=feddf", "proxy.samples=70")
+    rounds = "distill.rounds=5"
+    assert _protocol("method=dense", rounds) == _protocol(
+        "method=fedchorus", rounds, "recite.steps=3", "stratify.steps=3"
+    )
     assert _protocol("method=dense") != _protocol("method=dense", "partition.alpha=0.3")
 
 
@@ -66,6 +70,14 @@ def test_runs_whose_clients_have_lent_images_to_the_server_may_not_be_compared_w
     lent = [(), ("proxy=holdout",), ("proxy=holdout", "proxy.fraction=0.5")]
     assert len({_protocol("method=fedavg", *each) for each in lent}) == 3
     assert _protocol("method=fedavg", "proxy=holdout") == _protocol("method=feddf", "proxy=holdout")
+
+
+def test_runs_whose_clients_were_heard_may_be_compared_where_they_recited_alike():
+    heard = [
+        ("distill.rounds=5", *more) for more in [(), ("hearing=witnesses",), ("hearing=witnesses", "recite.steps=3")]
+    ]
+    assert len({_protocol("method=dense", *each) for each in heard}) == 3
+    assert _protocol("method=dense", *heard[2]) == _protocol("method=fedchorus", *heard[2])
 
 
 def test_aggregations_of_other_uploads_may_not_be_compared():

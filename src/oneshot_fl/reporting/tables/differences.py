@@ -93,9 +93,9 @@ def told(key: str, value: Any, *, whole: bool = False) -> str:
     return f"{key.removesuffix('._target_')}={'null' if value is None else value}"
 
 
-def needs(node: Any) -> frozenset[str]:
-    """What the parts in nested settings declare to need; a part that is not installed here declares nothing."""
-    return frozenset().union(*(_declared(target) for target in _targets(node)))
+def needs(node: Any, *, unknown: frozenset[str] = frozenset()) -> frozenset[str]:
+    """What the parts in nested settings declare to need; `unknown`: of a part that is not installed here."""
+    return frozenset().union(*(_declared(target, unknown) for target in _targets(node)))
 
 
 def _targets(node: Any) -> Iterator[str]:
@@ -105,10 +105,10 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
 
 
-def _declared(target: str) -> frozenset[str]:
+def _declared(target: str, unknown: frozenset[str]) -> frozenset[str]:
     module, _, name = target.rpartition(".")
     try:
         part = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError):
-        return frozenset()
+        return unknown
     return frozenset(getattr(part, "needs", ()))

@@ -1,7 +1,7 @@
 """Tables of our own: one for every group of comparable runs, a row for every method, ensembles and clients below.
 
-Runs are compared only if everything but method and seed agrees. A method that was run with several settings of its
-own gets a row for each.
+Runs are compared only if everything agrees but method, seed and settings that only some methods use. A method that was
+run with several settings of its own gets a row for each.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ AGAINST = "fedavg"
 
 
 def comparable(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of runs in which all but method and seed agrees, in the order in which they first appear."""
+    """Groups of runs that differ in seed, method and what only it uses, in the order in which they first appear."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.protocol, []).append(run)
@@ -80,9 +80,15 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     rows: dict[str, list[Run]] = {}
     for run in runs:
         rows.setdefault(canonical([run.label, run.own]), []).append(run)
-    several = list(rows.values())
-    labels = told_apart([row[0].label for row in several], [row[0].own for row in several], " ")
-    return dict(zip(labels, several, strict=True))
+    first = [row[0] for row in rows.values()]
+    labels = told_apart([run.label for run in first], [_own_beside(run, first) for run in first], " ")
+    return dict(zip(labels, rows.values(), strict=True))
+
+
+def _own_beside(run: Run, others: Sequence[Run]) -> Settings:
+    """Its own settings without groups that others of its label do not use: what makes them do so tells them apart."""
+    alike = [other.own for other in others if other.label == run.label]
+    return {group: value for group, value in run.own.items() if all(group in own for own in alike)}
 
 
 def labels_in(groups: Iterable[list[Run]]) -> list[str]:

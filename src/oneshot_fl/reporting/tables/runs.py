@@ -20,6 +20,8 @@ STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "dirichlet_equal_chunks": "alpha"}
 SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_domain_out": "held_out"}
 """The setting by which tables name a partition."""
+ON_REQUEST = {"proxy": "proxy", "guidance": "stratify", "recitals": "recite"}
+"""What only some methods need, and the group of settings that says how it is made."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Run:
     @cached_property
     def proxy(self) -> str:
         """The proxy images that the method distils on, `noise 2500`; empty where it uses none."""
-        if "proxy" not in needs(self.setting("method.source")):
+        if "proxy" not in needs(self.setting("method")):
             return ""
         named = (self.setting(f"proxy.{key}") for key in ("name", "data", "fraction", "samples"))
         return " ".join(str(value) for value in named if value is not None)
@@ -102,21 +104,32 @@ class Run:
         return f"{self.method} ({', '.join(words)})" if words else self.method
 
     @cached_property
+    def used(self) -> frozenset[str]:
+        """Of the groups that only some methods use those that this one does; all where a part of it is not here."""
+        asked = needs(self.setting("method"), unknown=frozenset(ON_REQUEST))
+        return frozenset(group for need, group in ON_REQUEST.items() if need in asked)
+
+    @property
+    def for_all(self) -> frozenset[str]:
+        """Of the groups that only some methods use those that change what every method is given."""
+        changing = {"proxy": self.holds_out, "recite": self.setting("hearing")}
+        return frozenset(group for group, does in changing.items() if does)
+
+    @cached_property
     def shared(self) -> Settings:
-        """What must agree before methods are compared: all but the method and the images that only it uses."""
-        own = ("method",) if self.holds_out else ("method", "proxy")
+        """What must agree before methods are compared: all but the method and the groups that only it uses."""
+        own = {"method", *ON_REQUEST.values()} - self.for_all
         return {key: value for key, value in self.settings.items() if key not in own}
 
     @cached_property
     def protocol(self) -> str:
-        """A text that runs share which may be compared: all but the method, images that only it uses, and the seed."""
+        """A text that runs share which may be compared: all but the method, groups that only it uses, and the seed."""
         return canonical([self.data, self.models, self.shared])
 
     @cached_property
     def own(self) -> Settings:
-        """The method's settings, and those of its proxy images where it has some."""
-        used = ("method", "proxy") if self.proxy else ("method",)
-        return {key: self.settings[key] for key in used if key in self.settings}
+        """The method's settings, and those of the groups that it uses and not every method does."""
+        return {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
 
 
 def used_clients(summary: dict[str, Any]) -> list[int]:

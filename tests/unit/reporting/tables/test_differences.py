@@ -54,7 +54,9 @@ def test_only_what_differs_is_said():
     assert told("init._target_", None) == "init=null"
 
 
-def test_needs_are_those_of_all_parts_and_nothing_where_a_part_is_not_here():
+def test_needs_are_those_of_all_parts_and_what_is_said_where_a_part_is_not_here():
     proxy = {"_target_": "oneshot_fl.parts.sources.ProxySource"}
     assert needs(proxy) == needs({"mine": {**proxy, "batch": 1}, "none": None}) == {"proxy"}
-    assert needs({"_target_": "somebody.elses.Part"}) == needs(None) == frozenset()
+    theirs = {"_target_": "somebody.elses.Part"}
+    assert needs(theirs) == needs(None) == frozenset()
+    assert needs({"mine": proxy, "theirs": theirs}, unknown=frozenset({"guidance"})) == {"proxy", "guidance"}

@@ -117,6 +117,24 @@ def test_what_was_changed_in_a_method_names_its_row(make_run):
     assert list(rows)[:3] == ["feddf (proxy=noise 10000)", "fedhydra", "fedhydra (ensemble.scale=10, init=Average)"]
 
 
+@pytest.mark.parametrize(
+    ("key", "source", "ensemble"),
+    [
+        ("stratify", None, "oneshot_fl.methods.fedhydra.StratifiedAggregation"),
+        ("recite", "oneshot_fl.parts.recitals.RecitalSource", None),
+        ("recite", "somebody.elses.Source", None),
+    ],
+)
+def test_what_only_some_methods_use_tells_their_rows_apart_and_no_others(make_run, key, source, ensemble):
+    parts = {"source": source, "ensemble": ensemble}
+    asks = {"method": {slot: {"_target_": part} for slot, part in parts.items() if part}}
+    changes = [{key: {"steps": steps}} for steps in (30, 60)]
+    asking = [make_run(method="ot", settings={**asks, **change}) for change in changes]
+    others = [make_run(method="fedavg", seed=seed, settings=change) for seed, change in enumerate(changes)]
+    (group,) = comparable([*asking, *others])
+    assert list(rows_of(group)) == [f"ot {key}.steps=30", f"ot {key}.steps=60", "fedavg"]
+
+
 def test_a_group_is_described_by_what_it_shares(make_run):
     settings = {"proxy": {"name": "holdout", "fraction": 0.2}}
     models = {"clients": ["cnn2", "lenet5", "cnn2"], "server": "vgg9"}

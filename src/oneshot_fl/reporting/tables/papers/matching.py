@@ -11,7 +11,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import choices
 from oneshot_fl.config.record import SERVER
-from oneshot_fl.reporting.tables.differences import aligned, at, below, flat, needs, same
+from oneshot_fl.reporting.tables.differences import aligned, at, below, flat, same
 from oneshot_fl.reporting.tables.papers.expected import Expected, architecture_settings, expected
 from oneshot_fl.reporting.tables.papers.paper import grants
 from oneshot_fl.reporting.tables.papers.published import (
@@ -247,9 +247,9 @@ def _unused(cell: Published, run: Run) -> tuple[str, ...]:
     """Keys that change nothing in what a run measures of a printed number."""
     source, kinds = run.setting("method.source"), run.setting("clients.kinds") or ["classifier"]
     on_clients = cell.method in OF_ANY_RUN or source is None
-    guided = "guidance" in needs(run.setting("method.ensemble")) and not on_clients
+    guided = "stratify" in run.used and not on_clients
     generates = any("generator" in key.split(".") for key in flat({"": source or {}})) and not on_clients
-    recites = "recitals" in needs({"source": source, "hearing": run.setting("hearing")}) and not on_clients
+    recites = (run.used | run.for_all) >= {"recite"} and not on_clients
     classifiers = tuple(f"clients.{key}" for key in run.setting("clients", {}) if key not in ("cvae", "kinds"))
     return (
         *(("method", "distill") if cell.method in OF_ANY_RUN else ("distill",) if on_clients else ()),
