@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.reporting.about import about, protocol
+from oneshot_fl.reporting.about import about, comparison, protocol
 from tests.composing import compose_config
 
 
@@ -64,6 +64,14 @@ def test_runs_that_may_be_compared_share_their_protocol():
         "method=fedchorus", rounds, "recite.steps=3", "stratify.steps=3"
     )
     assert _protocol("method=dense") != _protocol("method=dense", "partition.alpha=0.3")
+
+
+@pytest.mark.parametrize(("method", "own"), [("fedchorus", "recite.steps=3"), ("fedhydra", "stratify.steps=3")])
+def test_runs_of_one_row_differ_in_their_seed_alone(method, own):
+    plans = [experiment_of(compose_config(f"method={method}", *more)) for more in ([], ["seed=4"], [own])]
+    first, other_seed, changed = (comparison(plan.record, of="") for plan in plans)
+    assert first == other_seed
+    assert {key for key in first if first[key] != changed[key]} == {"row"}
 
 
 def test_runs_whose_clients_have_lent_images_to_the_server_may_not_be_compared_with_others():
