@@ -9,7 +9,8 @@ from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.differences import canonical
-from oneshot_fl.reporting.tables.runs import Run, begun
+from oneshot_fl.reporting.tables.run import Run
+from oneshot_fl.reporting.tables.runs import begun
 from oneshot_fl.tracking.told import About, Outcome
 
 UNLIKE = ("logger", "store", "data.cache", "hydra", "plots", "workers")

@@ -11,7 +11,7 @@ from oneshot_fl.config.clients import client_nodes, server_name
 from oneshot_fl.config.compose import plain, unresolved
 from oneshot_fl.config.record import compared
 from oneshot_fl.reporting.tables.papers.expected import composition
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 PRINTED = ("mnist", "fashion_mnist", "svhn", "cifar10")
 """FedHydra's data sets."""

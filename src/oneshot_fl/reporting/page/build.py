@@ -18,7 +18,7 @@ from oneshot_fl.reporting.page.settings import Setting, settings_of
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import AGAINST, check_against, group_sheet
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.version import __version__
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from oneshot_fl.reporting.tables.curves import Curve, curve_of
 from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.measures import Measure, measure_of
 from oneshot_fl.reporting.tables.own import references
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 Json = dict[str, Any]
 POINTS = 60

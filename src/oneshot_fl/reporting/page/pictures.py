@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 SHOWN = ("synthetic", "recitals")
 """Figures that only a run's folder holds; `BACKED` are drawn from the summary where that tells enough."""

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from oneshot_fl.reporting.tables.not_done import command
-from oneshot_fl.reporting.tables.runs import Run, used_clients
+from oneshot_fl.reporting.tables.run import Run, used_clients
 
 Json = dict[str, Any]
 OF_CLIENTS = ("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined")

@@ -12,7 +12,7 @@ from oneshot_fl.reporting.tables.estimates import Estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.not_done import not_done_sheet
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 STATUSES = ("done", "unfinished", "interrupted", "failed")
 NEAREST = 3

@@ -10,7 +10,7 @@ from oneshot_fl.reporting.tables.differences import Settings, listed, without_un
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, set_apart, shared_of, titles, with_own
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 Json = dict[str, Any]
 LONGEST = 60

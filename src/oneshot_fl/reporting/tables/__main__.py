@@ -23,7 +23,8 @@ from oneshot_fl.reporting.tables.papers.beside import paper_sheets
 from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.rank_picture import draw_ranks
 from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
-from oneshot_fl.reporting.tables.runs import Run, collect, read_runs
+from oneshot_fl.reporting.tables.run import Run
+from oneshot_fl.reporting.tables.runs import collect, read_runs
 
 
 def tables(

@@ -10,7 +10,7 @@ from typing import Any
 
 from oneshot_fl.reporting.tables.format import Sheet
 from oneshot_fl.reporting.tables.own import comparable, rank, rows_of, titles
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 Ledger = dict[str, dict[str, Any]]
 """A summary's `cost`."""

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from oneshot_fl.reporting.tables.curves import curve_of
 from oneshot_fl.reporting.tables.differences import below
 from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.own import comparable, names_of, rows_of, titles
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

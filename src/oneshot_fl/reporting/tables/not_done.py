@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from oneshot_fl.config.compose import placed
 from oneshot_fl.reporting.tables.format import Sheet
-from oneshot_fl.reporting.tables.runs import UNKNOWN, Run
+from oneshot_fl.reporting.tables.run import Run
+from oneshot_fl.reporting.tables.runs import UNKNOWN
 
 
 def not_done_sheet(runs: Iterable[Run]) -> Sheet:

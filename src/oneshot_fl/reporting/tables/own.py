@@ -13,7 +13,7 @@ from oneshot_fl.reporting.tables.differences import Settings, canonical, differi
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 ORDER = (
     *("fedavg", "ot", "feddf", "dense", "dense_co_boosting", "f_dafl", "f_adi", "fedisca", "dfdg", "co_boosting"),

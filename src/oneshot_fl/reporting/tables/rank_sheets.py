@@ -16,7 +16,7 @@ from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of, unmeasured
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 
 @dataclass(frozen=True)

@@ -213,18 +213,6 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         read_runs([tmp_path])
 
 
-def test_partition_spread_and_proxy_as_tables_name_them(make_run):
-    assert make_run().spread == "0.1"
-    assert make_run(settings={"partition": {"name": "classes_per_client", "classes": 2}}).spread == "2"
-    assert make_run(settings={"partition": {"name": "leave_one_domain_out", "held_out": "photo"}}).spread == "photo"
-    assert make_run(settings={"partition": {"name": "iid"}}).spread == ""
-    assert (make_run().proxy, make_run().holds_out) == ("", False)
-    source = {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"}}
-    assert make_run(settings={"method": source}).proxy == "noise 10000"
-    held_out = make_run(settings={"method": source, "proxy": {"name": "holdout", "samples": None, "fraction": 0.2}})
-    assert (held_out.proxy, held_out.holds_out) == ("holdout 0.2", True)
-
-
 def test_runs_are_collected_into_a_new_folder_and_never_into_a_file(tmp_path):
     _summary(tmp_path / "a")
     runs = read_runs([tmp_path])

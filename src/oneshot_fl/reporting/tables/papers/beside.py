@@ -23,7 +23,7 @@ from oneshot_fl.reporting.tables.papers.published import (
     of_study,
     published,
 )
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 AXES = ("metric", "data", "partition", "partition_value", "clients", "rounds", "model", "variant")
 """What the rows of a table may differ in; those in which they do are shown."""

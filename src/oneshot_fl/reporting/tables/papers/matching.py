@@ -25,7 +25,7 @@ from oneshot_fl.reporting.tables.papers.published import (
     client_with,
     published,
 )
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior", "dirichlet_equal_chunks")
 """All are printed as Dir(alpha); which one a paper means is known from its code."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from oneshot_fl.reporting.tables.differences import below
 from oneshot_fl.reporting.tables.papers.matching import IMAGES, Difference, differences, uses
 from oneshot_fl.reporting.tables.papers.published import PAPERS, Published
-from oneshot_fl.reporting.tables.runs import Run
+from oneshot_fl.reporting.tables.run import Run
 
 Found = dict[Published, list[Run]]
 """Runs by the number that they stand beside."""

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from oneshot_fl.reporting.tables.papers import co_boosting, fedhydra, fedmho
 from oneshot_fl.reporting.tables.papers.paper import OF_THE_TABLE, Asked, Paper
-from oneshot_fl.reporting.tables.runs import Run, used_clients
+from oneshot_fl.reporting.tables.run import Run, used_clients
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (fedhydra.PAPER, co_boosting.PAPER, fedmho.PAPER)}
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}

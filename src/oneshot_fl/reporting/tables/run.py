@@ -1,0 +1,130 @@
+"""A run as tables need it: what it compares, under which settings, and which of them are its method's own."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
+
+Status = Literal["done", "failed", "interrupted", "unfinished"]
+"""An unfinished run is still on, or was killed."""
+
+SPREADS = {"dirichlet": "alpha", "dirichlet_class_prior": "alpha", "dirichlet_equal_chunks": "alpha"}
+SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_domain_out": "held_out"}
+"""The setting by which tables name a partition."""
+ON_REQUEST = {"proxy": "proxy", "guidance": "stratify", "recitals": "recite"}
+"""What only some methods need, and the group of settings that says how it is made."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it compares under which settings (`reporting.record`) and, where it is done, its summary."""
+
+    method: str
+    changed: dict[str, Any]
+    data: str
+    budget: str
+    study: str
+    seed: int
+    models: dict[str, Any]
+    settings: Settings
+    status: Status
+    summary: dict[str, Any] | None = None
+    error: str = ""
+    folder: Path | None = None
+    overrides: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    """The word of its command that says where else choices are read from."""
+    complete: bool = False
+    """Whether `settings` is the whole configuration; records of earlier versions hold some groups of it."""
+    studies: frozenset[str] = frozenset()
+    """Of other runs with the same settings and seed, which this one stands for."""
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key of the settings, `distill.rounds`."""
+        return at(self.settings, key, default)
+
+    def belongs_to(self, study: str) -> bool:
+        """Whether it is a run of that study, itself or through one that it stands for."""
+        return study == self.study or study in self.studies
+
+    @cached_property
+    def flat(self) -> Settings:
+        """The settings by dotted keys."""
+        return flat(self.settings)
+
+    @property
+    def architectures(self) -> str:
+        """The clients', each once, in their order."""
+        return "+".join(dict.fromkeys(self.models["clients"]))
+
+    @property
+    def partition(self) -> str:
+        """The partition's name."""
+        return str(self.setting("partition.name"))
+
+    @property
+    def spread(self) -> str:
+        """How uneven the partition is: alpha, classes, sigma or the held-out domain; empty for iid."""
+        value = self.setting(f"partition.{SPREADS.get(self.partition, '')}")
+        return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+
+    @property
+    def split(self) -> str:
+        """The partition and how uneven it is: `dirichlet 0.1`."""
+        return f"{self.partition} {self.spread}".strip()
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether part of the training set was taken away from all clients."""
+        return self.setting("proxy.name") == "holdout"
+
+    @cached_property
+    def proxy(self) -> str:
+        """The proxy images that the method distils on, `noise 2500`; empty where it uses none."""
+        if "proxy" not in needs(self.setting("method")):
+            return ""
+        named = (self.setting(f"proxy.{key}") for key in ("name", "data", "fraction", "samples"))
+        return " ".join(str(value) for value in named if value is not None)
+
+    @property
+    def label(self) -> str:
+        """The method with what was changed in it, and its proxy images where they are what it distils on."""
+        words = [told(key, value) for key, value in self.changed.items()]
+        if self.proxy:
+            words.append(f"proxy={self.proxy}")
+        return f"{self.method} ({', '.join(words)})" if words else self.method
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Of the groups that only some methods use those that this one does; all where a part of it is not here."""
+        asked = needs(self.setting("method"), unknown=frozenset(ON_REQUEST))
+        return frozenset(group for need, group in ON_REQUEST.items() if need in asked)
+
+    @property
+    def for_all(self) -> frozenset[str]:
+        """Of the groups that only some methods use those that change what every method is given."""
+        changing = {"proxy": self.holds_out, "recite": self.setting("hearing")}
+        return frozenset(group for group, does in changing.items() if does)
+
+    @cached_property
+    def shared(self) -> Settings:
+        """What must agree before methods are compared: all but the method and the groups that only it uses."""
+        own = {"method", *ON_REQUEST.values()} - self.for_all
+        return {key: value for key, value in self.settings.items() if key not in own}
+
+    @cached_property
+    def protocol(self) -> str:
+        """A text that runs share which may be compared: all but the method, groups that only it uses, and the seed."""
+        return canonical([self.data, self.models, self.shared])
+
+    @cached_property
+    def own(self) -> Settings:
+        """The method's settings, and those of the groups that it uses and not every method does."""
+        return {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
+
+
+def used_clients(summary: dict[str, Any]) -> list[int]:
+    """The numbers of the clients whose classifiers the server used: not those with decoders, nor any turned away."""
+    return [k for k, client in enumerate(summary["clients"]) if client.get("accuracy") is not None]
