@@ -69,8 +69,10 @@ def _content(run: Run) -> str:
 
 
 def _data_settings(run: Run) -> str:
-    known = [run.setting(key) for key in ("data", "development")] if run.complete else [run.shared, run.models]
-    return canonical([run.data, known])
+    if run.complete:
+        return canonical([run.data, [run.setting(key) for key in ("data", "development")]])
+    known = {key: value for key, value in run.settings.items() if key != "method"}
+    return canonical([run.data, [known, run.models]])
 
 
 def _with_data(run: Run, more: Settings) -> Run:

@@ -82,6 +82,19 @@ def test_the_same_data_in_two_places_are_the_same_run_and_other_data_in_one_plac
     assert (first.setting("data.version"), second.setting("data.version")) == (None, 2)
 
 
+def test_settings_that_earlier_versions_told_with_the_data_make_no_other_data(tmp_path):
+    parts = {"name": "fedhydra", "ensemble": {"_target_": "oneshot_fl.methods.fedhydra.StratifiedAggregation"}}
+    for size in (8, 32):
+        record = {key: value for key, value in RECORD.items() if key != "overrides"}
+        settings = {**SETTINGS, "method": parts, "stratify": {"batch_size": size}}
+        (tmp_path / str(size)).mkdir()
+        told = {**record, "settings": settings, "server": {}, "rounds": [], "protocol": f"with batches of {size}"}
+        (tmp_path / str(size) / "summary.json").write_text(json.dumps(told))
+    runs = read_runs([tmp_path])
+    assert [run.setting("data.version") for run in runs] == [None, None]
+    assert len({run.protocol for run in runs}) == 1
+
+
 def test_a_run_that_never_got_to_its_data_has_those_of_its_place(tmp_path):
     _summary(tmp_path / "a", at=1)
     _summary(tmp_path / "b", seed=1, settings=_data(root="west"), at=2)
