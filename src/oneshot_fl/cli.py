@@ -112,9 +112,11 @@ def report(
     against: Annotated[str, typer.Option(metavar="METHOD", help="base of the tables' paired differences")] = "fedavg",
     pictures: Annotated[float, typer.Option(min=0, metavar="MB", help="most room that runs' pictures take")] = 8,
     title: Annotated[str | None, typer.Option(help="default: the first folder's name")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="only runs with this setting")] = None,
 ) -> None:
     """Write one page over many runs, also half-finished ones, that needs no network."""
     from oneshot_fl.reporting.page.build import Choices, write_report
+    from oneshot_fl.reporting.tables.chosen import runs_with
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
     from oneshot_fl.sweeps.state import jobs_to_do
@@ -122,7 +124,7 @@ def report(
     first = paths[0].absolute()
     measure, name = measure_of(metric, which=which), title or (first.name if first.is_dir() else first.stem)
     choices = Choices(measure, which, against, pictures, name, to_do=jobs_to_do(paths))
-    print(write_report(read_runs(paths), out, choices))
+    print(write_report(runs_with(read_runs(paths), where or []), out, choices))
 
 
 @app.command()

@@ -307,6 +307,18 @@ def to_do(call, monkeypatch):
     return count
 
 
+def test_a_report_on_the_runs_with_a_setting(call, monkeypatch):
+    kept = []
+    monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
+    monkeypatch.setattr(
+        "oneshot_fl.reporting.tables.chosen.runs_with", lambda runs, choices: kept.append(choices) or runs
+    )
+    monkeypatch.setattr("oneshot_fl.reporting.page.build.write_report", lambda _, out, __: out)
+    assert call("report", "runs", "--where", "seed=0,1", "--where", "data=mnist")[0] == 0
+    assert call("report", "runs")[0] == 0
+    assert kept == [["seed=0,1", "data=mnist"], []]
+
+
 def test_jobs_to_do_are_counted_once_where_folders_overlap(to_do, tmp_path):
     from oneshot_fl.sweeps.manifest import Manifest
 

@@ -13,6 +13,7 @@ from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import say, stoppable
+from oneshot_fl.reporting.tables.chosen import runs_with
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
@@ -52,6 +53,7 @@ def tables(
 
 
 OF_ACCURACIES = ("against", "paper")
+OF_RANKS = ("row", "by")
 UNREAD = {
     "failed": (*OF_ACCURACIES, "which", "metric", "figures"),
     "cost": (*OF_ACCURACIES, "which", "metric", "figures"),
@@ -69,8 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _check_view(options: argparse.Namespace) -> None:
     """One view at a time, and no option that it does not read."""
-    if options.row and not options.ranks:
-        raise OneshotError(f"--row {options.row[0]}: chooses what --ranks ranks; add --ranks or leave out --row")
+    for name in OF_RANKS:
+        if (given := getattr(options, name)) and not options.ranks:
+            raise OneshotError(f"--{name} {given[0]}: says what --ranks tells; add --ranks or leave out --{name}")
     views = [view for view in UNREAD if getattr(options, view)]
     if len(views) > 1:
         raise OneshotError(f"--{views[1]}: is another view than --{views[0]}; leave out one of them")
@@ -82,7 +85,7 @@ def _check_view(options: argparse.Namespace) -> None:
 
 def _print(options: argparse.Namespace) -> None:
     _check_view(options)
-    runs = read_runs(options.paths)
+    runs = runs_with(read_runs(options.paths), options.where)
     if options.collect:
         collect(runs, options.collect)
     if options.failed:
@@ -107,7 +110,7 @@ def _print(options: argparse.Namespace) -> None:
 def _print_ranks(runs: list[Run], options: argparse.Namespace) -> None:
     measure = measure_of(options.metric, which=options.which)
     field = field_of([run for run in runs if run.settings], measure, options.row)
-    print(FORMATS[options.format](rank_sheets(field, measure)))
+    print(FORMATS[options.format](rank_sheets(field, measure, options.by)))
     if options.figures:
         print(draw_ranks(field.ranking, options.figures), file=sys.stderr)
 
@@ -115,6 +118,13 @@ def _print_ranks(runs: list[Run], options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m oneshot_fl.reporting.tables", description=__doc__)
     parser.add_argument("paths", nargs="*", type=Path, default=[Path("multirun")], metavar="DIR")
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only runs with this setting: distill.rounds=8,25",
+    )
     default = "terminal" if sys.stdout.isatty() else "markdown"
     parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="round of the server (default last)")
@@ -127,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cost", action="store_true", help="what runs took: seconds, memory, MACs, bytes, energy")
     parser.add_argument("--ranks", action="store_true", help="how methods rank over settings and seeds, and how surely")
     parser.add_argument("--row", action="append", default=[], metavar="METHOD", help="rank only these methods or rows")
+    parser.add_argument("--by", action="append", default=[], metavar="KEY", help="ranks also by a setting's values")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
     parser.add_argument(
         "--figures", type=Path, metavar="DIR", help="draw accuracy against rounds, AE against SA, or ranks there"

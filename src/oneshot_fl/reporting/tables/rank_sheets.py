@@ -6,11 +6,13 @@ of one setting a task, so they are not independent: the test over settings, seed
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.chosen import check_key, value_of
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -24,6 +26,8 @@ class Place:
     """One setting, and by seed what each of the ranked rows reached there."""
 
     name: str
+    run: Run
+    """One of those that were made there."""
     seeds: dict[int, dict[str, float]]
     """Seeds in which all of them are done."""
 
@@ -84,7 +88,7 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     names = _names([group for group, _ in filled])
     return Field(
         rows=rows,
-        places=[Place(name, found) for name, (_, found) in zip(names, filled, strict=True)],
+        places=[Place(name, group[0], found) for name, (group, found) in zip(names, filled, strict=True)],
         left_out=len(groups) - len(filled),
         seeds_left_out=sum(len(_seeds(own)) - len(found) for own, found in zip(values, blocks, strict=True) if found),
         others=[] if wanted else sorted(set().union(*values) - set(rows), key=rank),
@@ -167,9 +171,17 @@ def _names(groups: Sequence[list[Run]]) -> list[str]:
     return names_of(short, groups)
 
 
-def rank_sheets(field: Field, measure: Measure) -> list[Sheet]:
-    """Average ranks with the tests; ranks in every setting; paired differences of every two rows."""
-    return [_averages(field, measure), _by_setting(field), _differences(field, measure.sign)]
+def rank_sheets(field: Field, measure: Measure, by: Sequence[str] = ()) -> list[Sheet]:
+    """Average ranks with the tests; ranks in every setting; paired differences of every two rows.
+
+    Args:
+        by: settings (`chosen.FACTS`, or dotted keys) for each of which ranks are told by its values, too.
+
+    Raises:
+        OneshotError: a setting is none, or has one value in all blocks.
+    """
+    by_value = [_by_value(field, key) for key in by]
+    return [_averages(field, measure), *by_value, _by_setting(field), _differences(field, measure.sign)]
 
 
 def _averages(field: Field, measure: Measure) -> Sheet:
@@ -203,21 +215,50 @@ def _tested(ranking: Ranking) -> str:
     )
 
 
+TAU = "tau: Kendall's tau-b with the average ranks above, 1 for the same order."
+
+
 def _by_setting(field: Field) -> Sheet:
     """A row for every setting: the mean ranks over its seeds, and how alike their order is to that of all blocks."""
+    note = f"Mean ranks over the seeds; {TAU}"
+    ranks = {place.name: list(place.seeds.values()) for place in field.places}
+    return _ranks_in_parts("Ranks by setting", ranks, field, counted="seeds", notes=[note])
+
+
+def _by_value(field: Field, key: str) -> Sheet:
+    """A row for every value of a setting, over all blocks that have it, and how alike the orders of two values are."""
+    check_key(f"--by {key}", key, [place.run for place in field.places])
+    parts: dict[str, list[dict[str, float]]] = {}
+    for place in field.places:
+        for seed, block in place.seeds.items():
+            parts.setdefault(str(value_of(replace(place.run, seed=seed), key)), []).append(block)
+    if len(parts) == 1:
+        raise OneshotError(f"--by {key}: is {next(iter(parts))} in all settings that are ranked")
+    ranks = {value: _mean_ranks(blocks) for value, blocks in parts.items()}
+    pairs = [f"{one} and {other} {same_order(ranks[one], ranks[other]):+.2f}" for one, other in combinations(ranks, 2)]
+    notes = [
+        f"Mean ranks over the blocks with each value, which may differ otherwise, too; {TAU}",
+        f"Tau of two: {'; '.join(pairs)}.",
+    ]
+    return _ranks_in_parts(f"Ranks by {key}", parts, field, counted="blocks", notes=notes)
+
+
+def _ranks_in_parts(
+    title: str, parts: dict[str, list[dict[str, float]]], field: Field, *, counted: str, notes: list[str]
+) -> Sheet:
+    """A row for every part of the blocks."""
     overall = field.ranking.ranks
     cells, records = [], []
-    for place in field.places:
-        ranks, seeds = _mean_ranks(place), len(place.seeds)
+    for name, blocks in parts.items():
+        ranks = _mean_ranks(blocks)
         tau = same_order(overall, ranks)
-        cells.append([place.name, str(seeds), *(f"{ranks[row]:.1f}" for row in overall), f"{tau:+.2f}"])
-        records.append({"row": place.name, "seeds": seeds, **ranks, "tau": tau})
-    note = "Mean ranks over the seeds; tau: Kendall's tau-b with the average ranks above, 1 for the same order."
-    return Sheet("Ranks by setting", ["", "seeds", *overall, "tau"], cells, [note], records)
+        cells.append([name, str(len(blocks)), *(f"{ranks[row]:.2f}" for row in overall), f"{tau:+.2f}"])
+        records.append({"row": name, counted: len(blocks), **ranks, "tau": tau})
+    return Sheet(title, ["", counted, *overall, "tau"], cells, notes, records)
 
 
-def _mean_ranks(place: Place) -> dict[str, float]:
-    each = [ranks_in(block) for block in place.seeds.values()]
+def _mean_ranks(blocks: Sequence[dict[str, float]]) -> dict[str, float]:
+    each = [ranks_in(block) for block in blocks]
     return {row: statistics.fmean(ranks[row] for ranks in each) for row in each[0]}
 
 

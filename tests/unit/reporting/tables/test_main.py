@@ -99,7 +99,11 @@ def test_the_published_results_are_found():
         (["nowhere"], "oneshot_fl: nowhere: no summary.json in or below it"),
         (
             ["{sweep}", "--row", "dense"],
-            "oneshot_fl: --row dense: chooses what --ranks ranks; add --ranks or leave out",
+            "oneshot_fl: --row dense: says what --ranks tells; add --ranks or leave out --row",
+        ),
+        (
+            ["{sweep}", "--where", "data=svhn"],
+            "oneshot_fl: --where data=svhn: no run has that; of data there are digits",
         ),
         (["{sweep}", "--cost", "--ranks"], "oneshot_fl: --ranks: is another view than --cost; leave out one of them"),
         (["{sweep}", "--cost", "--which", "best"], "oneshot_fl: --which: says nothing to --cost; leave out one"),

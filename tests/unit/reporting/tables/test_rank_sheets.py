@@ -39,11 +39,38 @@ def test_the_tables_tell_ranks_tests_and_differences(runs):
     # Seeds averaged first, FedHydra, FedAvg, DENSE have 60, 35, 40 and 75, 80, 70: 12 / 24 * (9 + 16 + 25) - 24
     assert "2 blocks, Friedman's chi-square 1.00 (p = 0.61), Kendall's W 0.25" in averages.notes[2]
     assert [row[1:] for row in by_setting.rows] == [
-        ["2", "1.0", "2.5", "2.5", "+0.82"],
-        ["2", "2.0", "1.5", "2.5", "+0.33"],
+        ["2", "1.00", "2.50", "2.50", "+0.82"],
+        ["2", "2.00", "1.50", "2.50", "+0.33"],
     ]
     assert [record["mean"] for record in differences.records] == pytest.approx([0.1, 0.125, 0.025])
     assert differences.rows[1][:2] == ["fedavg", ""]
+
+
+def test_ranks_are_told_by_the_values_of_a_setting(runs):
+    """Of FedAvg, DENSE and FedHydra: at seed 0 they are 3 2 1 and 2 3 1, at seed 1 2 3 1 and 1 2 3."""
+    by_alpha, by_seed = rank_sheets(field_of(runs, LAST), LAST, ["partition", "seed"])[1:3]
+    assert [row[:5] for row in by_alpha.rows] == [
+        ["dirichlet 0.1", "2", "1.00", "2.50", "2.50"],
+        ["dirichlet 0.5", "2", "2.00", "1.50", "2.50"],
+    ]
+    assert [(row[0], row[2:5]) for row in by_seed.rows] == [
+        ("0", ["1.00", "2.50", "2.50"]),
+        ("1", ["2.00", "1.50", "2.50"]),
+    ]
+    # Of three pairs FedHydra and DENSE agree, FedHydra and FedAvg do not, and seed 0 has the third level
+    assert by_seed.notes[1] == "Tau of two: 0 and 1 +0.00."
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("partition.alhpa", "--by partition.alhpa: no run has a setting partition.alhpa, did you mean partition.alpha"),
+        ("data", "--by data: is mnist in all settings that are ranked"),
+    ],
+)
+def test_a_setting_without_two_values_is_told(runs, key, line):
+    with pytest.raises(OneshotError, match=line):
+        rank_sheets(field_of(runs, LAST), LAST, [key])
 
 
 def test_seeds_and_settings_without_all_rows_are_left_out(runs, make_run):

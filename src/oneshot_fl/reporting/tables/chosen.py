@@ -1,0 +1,77 @@
+"""What a run was made with, by the words of a command line, and the runs with given values: `--where KEY=VALUE`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Transformer
+from hydra.errors import HydraException
+
+from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.differences import canonical
+from oneshot_fl.reporting.tables.run import Run
+
+FACTS: dict[str, Callable[[Run], Any]] = {
+    "method": lambda run: run.method,
+    "data": lambda run: run.data,
+    "budget": lambda run: run.budget,
+    "study": lambda run: run.study,
+    "seed": lambda run: run.seed,
+    "model": lambda run: run.architectures,
+    "server_model": lambda run: run.models["server"],
+    "partition": lambda run: run.split,
+}
+"""What is told by one word; a partition by its name and how uneven it is, `dirichlet 0.1`."""
+
+
+def value_of(run: Run, key: str) -> Any:
+    """One of `FACTS`, or the setting with this dotted key; None where the run has none."""
+    return FACTS[key](run) if key in FACTS else run.setting(key)
+
+
+def check_key(option: str, key: str, runs: Iterable[Run]) -> None:
+    """A key has to be one of `FACTS`, or set in some run.
+
+    Raises:
+        OneshotError: it is not, with the nearest that is.
+    """
+    known = dict.fromkeys([*FACTS, *(own for run in runs for own in run.flat)])
+    if key not in known:
+        raise OneshotError(f"{option}: no run has a setting {key}{did_you_mean(key, known)}")
+
+
+def runs_with(runs: Sequence[Run], choices: Sequence[str]) -> list[Run]:
+    """The runs that have one of the values of every choice, `KEY=VALUE` or `KEY=VALUE,VALUE`.
+
+    A run that failed before its settings were known has none of them.
+
+    Raises:
+        OneshotError: a choice is not of this form, its key is none, or no run that has those before it has it.
+    """
+    chosen = [run for run in runs if run.settings] if choices else list(runs)
+    for choice in choices:
+        chosen = _with(chosen, choice)
+    return chosen
+
+
+def _with(runs: Sequence[Run], choice: str) -> list[Run]:
+    key, values = _parsed(choice)
+    check_key(f"--where {choice}", key, runs)
+    wanted = {canonical(value) for value in values}
+    chosen = [run for run in runs if canonical(value_of(run, key)) in wanted]
+    if not chosen:
+        there = dict.fromkeys(str(value_of(run, key)) for run in runs)
+        raise OneshotError(f"--where {choice}: no run has that; of {key} there are {', '.join(there)}")
+    return chosen
+
+
+def _parsed(choice: str) -> tuple[str, list[Any]]:
+    """Key and values, read as a sweep's command would be."""
+    try:
+        override = OverridesParser.create().parse_override(choice)
+    except HydraException as error:
+        raise OneshotError(f"--where {choice}: is no KEY=VALUE like distill.rounds=25") from error
+    if not override.is_sweep_override():
+        return override.key_or_group, [override.value()]
+    return override.key_or_group, list(override.sweep_iterator(Transformer.identity))

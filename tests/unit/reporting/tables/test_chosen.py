@@ -1,0 +1,66 @@
+import pytest
+
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.chosen import FACTS, runs_with, value_of
+
+
+@pytest.fixture
+def runs(make_run):
+    return [
+        make_run(method=method, seed=seed, settings={"distill": {"rounds": rounds}, "partition": {"alpha": 0.5}})
+        for method in ("dense", "fedhydra")
+        for seed in (0, 1)
+        for rounds in (8, 25)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choices", "kept"),
+    [
+        ([], 8),
+        (["distill.rounds=8"], 4),
+        (["distill.rounds=8,25"], 8),
+        (["distill.rounds=8", "method=dense", "seed=range(1,4)"], 1),
+        (["partition=dirichlet 0.5", "model=cnn2", "data=mnist"], 8),
+        (["partition.alpha=5e-1"], 8),
+        (["partition.classes=null"], 8),
+    ],
+)
+def test_runs_are_chosen_by_their_settings(runs, choices, kept, make_run):
+    classes = make_run(settings={"partition": {"name": "classes_per_client", "alpha": None, "classes": 2}})
+    chosen = runs_with([*runs, classes] if choices else runs, choices)
+    assert len(chosen) == kept
+    assert classes not in chosen
+
+
+@pytest.mark.parametrize(
+    ("choice", "line"),
+    [
+        ("distill.rounds", "--where distill.rounds: is no KEY=VALUE like distill.rounds=25"),
+        ("distil.rounds=8", "--where distil.rounds=8: no run has a setting distil.rounds, did you mean distill.rounds"),
+        ("distill.rounds=9", "--where distill.rounds=9: no run has that; of distill.rounds there are 8, 25"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_is_told(runs, choice, line):
+    with pytest.raises(OneshotError, match=line):
+        runs_with(runs, [choice])
+
+
+def test_a_run_whose_settings_nobody_knows_has_none_of_them(runs, make_run):
+    unknown = make_run(None, status="failed")
+    object.__setattr__(unknown, "settings", {})
+    assert unknown in runs_with([*runs, unknown], [])
+    assert unknown not in runs_with([*runs, unknown], ["data=mnist"])
+
+
+def test_every_word_is_a_value_of_a_run(make_run):
+    assert {key: value_of(make_run(), key) for key in FACTS} == {
+        "method": "fedhydra",
+        "data": "mnist",
+        "budget": "paper",
+        "study": "fedhydra",
+        "seed": 0,
+        "model": "cnn2",
+        "server_model": "cnn2",
+        "partition": "dirichlet 0.1",
+    }
