@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, Transformer
 from hydra.errors import HydraException
 
 from oneshot_fl.config.keys import groups
@@ -48,6 +48,19 @@ def group_of(word: str) -> str:
 def key_of(word: str) -> str:
     """What an override names, as it is typed: `evaluate.privacy` of `+evaluate.privacy=null`."""
     return word.lstrip("+~").partition("=")[0]
+
+
+def values_of(word: str) -> tuple[str, list[Any]] | None:
+    """An override's key and its values, several if it is a sweep's: `seed` and `[0, 1]` of `seed=0,1`.
+
+    None if it is no override, cannot be read as one, or says no values: `method=glob(*)`, `seed=interval(0,1)`.
+    """
+    override = _read(word)
+    if override is None or isinstance(override.value(), Glob | IntervalSweep):
+        return None
+    if not override.is_sweep_override():
+        return override.key_or_group, [override.value()]
+    return override.key_or_group, list(override.sweep_iterator(Transformer.identity))
 
 
 def _read(word: str) -> Override | None:

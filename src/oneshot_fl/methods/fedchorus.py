@@ -43,7 +43,8 @@ network whose last layer is not linear has no phi_k (`method/ensemble=entropy` n
 
 Kin: DeepInversion (Yin et al. 2020) inverts one network with its own statistics; FedISCA (Kang et al. 2023) inverts the
 ensemble jointly; dead leaves as training images: Baradad et al. 2021; normalised logits as evidence of known inputs
-are used in out-of-distribution detection. What was tried, on what, and what came of it: docs/results/fedchorus.md.
+are used in out-of-distribution detection. What was tried, on what, and what came of it:
+docs/results/fedchorus-development.md.
 """
 
 from typing import ClassVar
@@ -124,7 +125,7 @@ class EvidenceWeighted(Fixed):
 class SelfGated(Fixed):
     """The clients' probabilities, weighted by their confidence and by whom the global model sends an image to (Eq. 12).
 
-    Only tested, never a teacher: what came of teaching with it is in docs/results/fedchorus.md.
+    Only tested, never a teacher: what came of teaching with it is in docs/results/fedchorus-development.md.
 
     Args:
         server: with label counts n_k and the global model s.

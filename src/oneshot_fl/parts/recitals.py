@@ -52,8 +52,8 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     """A client's label distribution `[c]` as its model shows it: its mean prediction on images of no data set.
 
     What it never saw is left out there, because nothing ever spoke for that class. How near this comes is in
-    docs/results/fedchorus.md. The model answers in evaluation mode, and is left in it: in the other one, looking at
-    drawings would move its BN statistics.
+    docs/results/fedchorus-development.md. The model answers in evaluation mode, and is left in it: in the other one,
+    looking at drawings would move its BN statistics.
     """
     model.eval()
     images = spec.normalise(shapes(SHOWN, spec, rng))

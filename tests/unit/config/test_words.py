@@ -2,7 +2,7 @@
 
 import pytest
 
-from oneshot_fl.config.words import check_no_hydras, check_words
+from oneshot_fl.config.words import check_no_hydras, check_words, values_of
 from oneshot_fl.errors import OneshotError
 
 
@@ -47,3 +47,21 @@ def test_hydras_own_settings_are_refused_where_nobody_reads_them(word):
 
 def test_where_choices_lie_is_read_everywhere():
     check_no_hydras(["hydra.searchpath=[file:///own]", "method=fedavg"])
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ("seed=0", ("seed", [0])),
+        ("seed=0,1", ("seed", [0, 1])),
+        ("seed=range(1,4)", ("seed", [1, 2, 3])),
+        ("partition=dirichlet 0.5", ("partition", ["dirichlet 0.5"])),
+        ("model.names=[a,b]", ("model.names", [["a", "b"]])),
+        ("seed", None),
+        ("seed=[0,1", None),
+        ("method=glob(*)", None),
+        ("seed=interval(0,1)", None),
+    ],
+)
+def test_a_words_values_are_those_that_a_sweep_would_run(word, read):
+    assert values_of(word) == read

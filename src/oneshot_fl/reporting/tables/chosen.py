@@ -3,11 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Transformer
-from hydra.errors import HydraException
-
 from oneshot_fl.config.compose import did_you_mean
+from oneshot_fl.config.words import values_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.differences import canonical
 from oneshot_fl.reporting.tables.run import Run
@@ -56,7 +53,10 @@ def runs_with(runs: Sequence[Run], choices: Sequence[str]) -> list[Run]:
 
 
 def _with(runs: Sequence[Run], choice: str) -> list[Run]:
-    key, values = _parsed(choice)
+    parsed = values_of(choice)
+    if parsed is None:
+        raise OneshotError(f"--where {choice}: is no KEY=VALUE like distill.rounds=25")
+    key, values = parsed
     check_key(f"--where {choice}", key, runs)
     wanted = {canonical(value) for value in values}
     chosen = [run for run in runs if canonical(value_of(run, key)) in wanted]
@@ -64,14 +64,3 @@ def _with(runs: Sequence[Run], choice: str) -> list[Run]:
         there = dict.fromkeys(str(value_of(run, key)) for run in runs)
         raise OneshotError(f"--where {choice}: no run has that; of {key} there are {', '.join(there)}")
     return chosen
-
-
-def _parsed(choice: str) -> tuple[str, list[Any]]:
-    """Key and values, read as a sweep's command would be."""
-    try:
-        override = OverridesParser.create().parse_override(choice)
-    except HydraException as error:
-        raise OneshotError(f"--where {choice}: is no KEY=VALUE like distill.rounds=25") from error
-    if not override.is_sweep_override():
-        return override.key_or_group, [override.value()]
-    return override.key_or_group, list(override.sweep_iterator(Transformer.identity))
