@@ -59,8 +59,13 @@ def _with(runs: Sequence[Run], choice: str) -> list[Run]:
     key, values = parsed
     check_key(f"--where {choice}", key, runs)
     wanted = {canonical(value) for value in values}
-    chosen = [run for run in runs if canonical(value_of(run, key)) in wanted]
+    chosen = [run for run in runs if wanted & {canonical(value) for value in _all_of(run, key)}]
     if not chosen:
-        there = dict.fromkeys(str(value_of(run, key)) for run in runs)
+        there = dict.fromkeys(str(value) for run in runs for value in _all_of(run, key))
         raise OneshotError(f"--where {choice}: no run has that; of {key} there are {', '.join(there)}")
     return chosen
+
+
+def _all_of(run: Run, key: str) -> list[Any]:
+    """A run is of every study that it stands for, and has one value of everything else."""
+    return [run.study, *sorted(run.studies - {run.study})] if key == "study" else [value_of(run, key)]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from oneshot_fl.errors import OneshotError
@@ -51,6 +53,14 @@ def test_a_run_whose_settings_nobody_knows_has_none_of_them(runs, make_run):
     object.__setattr__(unknown, "settings", {})
     assert unknown in runs_with([*runs, unknown], [])
     assert unknown not in runs_with([*runs, unknown], ["data=mnist"])
+
+
+def test_a_run_is_of_every_study_that_it_stands_for(make_run):
+    both = replace(make_run(), studies=frozenset({"digits_dirichlet"}))
+    assert runs_with([both, make_run(seed=1)], ["study=digits_dirichlet"]) == [both]
+    assert len(runs_with([both, make_run(seed=1)], ["study=fedhydra"])) == 2
+    with pytest.raises(OneshotError, match=r"of study there are fedhydra, digits_dirichlet$"):
+        runs_with([both], ["study=digits"])
 
 
 def test_every_word_is_a_value_of_a_run(make_run):
