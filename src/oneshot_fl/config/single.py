@@ -5,9 +5,9 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import Override
 
-UNCOUNTED = (ValueType.GLOB_CHOICE_SWEEP, ValueType.INTERVAL_SWEEP)
+from oneshot_fl.config.words import UNCOUNTED
 
 
 def left_out(hydra: Any) -> str | None:

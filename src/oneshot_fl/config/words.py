@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, Transformer
+from hydra.core.override_parser.types import ChoiceSweep, Override, Transformer, ValueType
 from hydra.errors import HydraException
 
 from oneshot_fl.config.keys import groups
@@ -12,6 +12,8 @@ from oneshot_fl.errors import OneshotError
 
 OF_LISTS = ("logger",)
 """Groups whose choices stand side by side; of all others the last one of a list would win."""
+UNCOUNTED = (ValueType.GLOB_CHOICE_SWEEP, ValueType.INTERVAL_SWEEP)
+"""Sweeps whose values are not in the word: only files or a search tell them."""
 
 
 def check_words(words: Iterable[str]) -> None:
@@ -56,7 +58,7 @@ def values_of(word: str) -> tuple[str, list[Any]] | None:
     None if it is no override, cannot be read as one, or says no values: `method=glob(*)`, `seed=interval(0,1)`.
     """
     override = _read(word)
-    if override is None or isinstance(override.value(), Glob | IntervalSweep):
+    if override is None or override.value_type in UNCOUNTED:
         return None
     if not override.is_sweep_override():
         return override.key_or_group, [override.value()]

@@ -68,4 +68,4 @@ def _with(runs: Sequence[Run], choice: str) -> list[Run]:
 
 def _all_of(run: Run, key: str) -> list[Any]:
     """A run is of every study that it stands for, and has one value of everything else."""
-    return [run.study, *sorted(run.studies - {run.study})] if key == "study" else [value_of(run, key)]
+    return list(run.all_studies) if key == "study" else [value_of(run, key)]

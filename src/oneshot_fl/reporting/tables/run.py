@@ -45,9 +45,14 @@ class Run:
         """The value of a dotted key of the settings, `distill.rounds`."""
         return at(self.settings, key, default)
 
+    @property
+    def all_studies(self) -> tuple[str, ...]:
+        """Its own, then those of the runs that it stands for."""
+        return (self.study, *sorted(self.studies - {self.study}))
+
     def belongs_to(self, study: str) -> bool:
         """Whether it is a run of that study, itself or through one that it stands for."""
-        return study == self.study or study in self.studies
+        return study in self.all_studies
 
     @cached_property
     def flat(self) -> Settings:

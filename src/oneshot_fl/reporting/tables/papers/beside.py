@@ -61,7 +61,7 @@ def paper_sheets(runs: list[Run], *, which: str, studies: Sequence[str] = ()) ->
     A run whose `study` is a table belongs to that one, which is shown whole; any other belongs to the first table of
     each paper that prints its setting, the kind of partition included, of which only the settings with runs are shown.
     """
-    owned = list(dict.fromkeys(study for run in runs for study in (run.study, *sorted(run.studies)) if of_study(study)))
+    owned = list(dict.fromkeys(study for run in runs for study in run.all_studies if of_study(study)))
     shown = list(studies) or [*owned, *(study for study in _first_tables(runs) if study not in owned)]
     sheets = [
         (of_study(study)[0].paper, sheet)
@@ -77,7 +77,7 @@ def _with_note(sheet: Sheet, note: str) -> Sheet:
 
 
 def _of_no_table(run: Run) -> bool:
-    return not any(of_study(study) for study in (run.study, *run.studies))
+    return not any(of_study(study) for study in run.all_studies)
 
 
 def _first_tables(runs: list[Run]) -> list[str]:
