@@ -136,7 +136,7 @@ def _training(cfg: DictConfig, kind: KindName, name: str) -> Training:
     own = {key: value for key, value in settings.items() if key not in shared}
     _check_private(own, kind)
     if kind == "cvae":
-        own = {**settings["cvae"], "seed": own["seed"]}
+        own = {**settings["cvae"], "seed": own["seed"], "initial_weights": own["initial_weights"]}
     if (rate := (settings["lr_of"] or {}).get(name)) is not None:
         own["optimizer"] = {**own["optimizer"], "lr": rate}
     if own.get("epsilon") is not None:  # nothing else of the clients' training depends on how often it is repeated

@@ -262,6 +262,11 @@ def _check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
             "or clients=default"
         )
+    if "clients_start" in needs and cfg.clients.initial_weights == "own":
+        raise OneshotError(
+            "clients.initial_weights=own: there are no weights that all clients began at, which method/init="
+            "as_clients_began takes; choose method/init=fresh, or clients.initial_weights=shared"
+        )
     if cfg.communication_rounds > 1 and "cvae" in wanted:
         raise OneshotError(
             f"communication_rounds={cfg.communication_rounds}: clients with a VAE cannot begin at the server's model; "

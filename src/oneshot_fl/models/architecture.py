@@ -24,9 +24,13 @@ class Architecture:
         """A model with weights from the global random state."""
         return self.recipe(spec=spec)
 
-    def as_clients_begin(self, spec: DataSpec, seed: int) -> nn.Module:
-        """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks."""
-        with seeded(seed, "initial weights", self.name):
+    def as_clients_begin(self, spec: DataSpec, seed: int, client: int | None = None) -> nn.Module:
+        """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks.
+
+        Args:
+            client: its number, where each begins at weights of its own.
+        """
+        with seeded(seed, "initial weights", self.name, *(() if client is None else (client,))):
             return self.build(spec)
 
     def student(self, spec: DataSpec, seed: int) -> nn.Module:

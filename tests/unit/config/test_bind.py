@@ -52,6 +52,14 @@ def test_fedmhos_large_vae_does_not_learn_at_the_small_ones_rate():
     assert (decoder.training.augmentation, decoder.training.sam) == ("none", None)
 
 
+def test_whether_clients_begin_alike_is_told_to_all_of_them_whatever_they_train():
+    clients = _bound("method=fedmho", "clients=half_cvae", "clients.initial_weights=own").clients
+    assert {(plan.kind.name, plan.training.initial_weights) for plan in clients} == {
+        ("classifier", "own"),
+        ("cvae", "own"),
+    }
+
+
 def test_only_private_training_depends_on_how_often_it_is_repeated():
     """The first round of other clients is the same however many follow, and found in the store."""
     private, other = (

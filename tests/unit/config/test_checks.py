@@ -81,6 +81,11 @@ def _complaint(*overrides: str) -> str:
             ["clients.augmentation=flip", "only classifiers", "leave it at none"],
         ),
         ("clients.optimizer=adam", ["clients/optimizer=adam"]),
+        ("clients.initial_weights=mine", ["clients.initial_weights=mine", "shared, own"]),
+        (
+            "method=dense method/init=as_clients_began clients.initial_weights=own",
+            ["clients.initial_weights=own", "method/init=as_clients_began", "method/init=fresh"],
+        ),
         ("clients.augmentation=mirror", ["clients.augmentation=mirror", "none, flip, crop, crop_flip"]),
         ("distill.rounds=-1", ["distill.rounds=-1"]),
         ("distill.generator_steps=0", ["distill.generator_steps=0"]),

@@ -30,6 +30,13 @@ def test_equal_clients_begin_equal_and_another_seed_or_architecture_begins_elsew
     assert not torch.equal(first, _weight(b.as_clients_begin(SMALL, 0)))
 
 
+def test_a_client_that_begins_at_weights_of_its_own_begins_there_again_and_nobody_else_does():
+    a = _architecture("a")
+    begins = [_weight(a.as_clients_begin(SMALL, 0, client)) for client in (None, 0, 1)]
+    assert torch.equal(begins[1], _weight(a.as_clients_begin(SMALL, 0, 0)))
+    assert not any(torch.equal(begins[one], begins[other]) for one, other in [(0, 1), (0, 2), (1, 2)])
+
+
 def test_a_student_has_weights_that_no_client_began_at():
     a = _architecture("a")
     assert torch.equal(_weight(a.student(SMALL, 0)), _weight(a.student(SMALL, 0)))

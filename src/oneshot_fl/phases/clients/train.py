@@ -252,7 +252,8 @@ class _LocalClient:
 
     def _module(self) -> ClientModule:
         plan, spec = self.plan, self.samples.spec
-        model = plan.architecture.as_clients_begin(spec, plan.training.seed)
+        own = self.number if plan.training.initial_weights == "own" else None
+        model = plan.architecture.as_clients_begin(spec, plan.training.seed, own)
         if self.start is not None:
             model.load_state_dict(self.start.model.state_dict())
         return plan.kind.module(model, plan.training, self._batches(), spec)

@@ -19,6 +19,8 @@ class Training:
     batch_size: BatchSize
     optimizer: Recipe[torch.optim.Optimizer]
     seed: Seed
+    initial_weights: Literal["shared", "own"] = "shared"
+    """Whether clients of one architecture begin alike, as FedAvg asks, or each at weights of its own."""
     augmentation: Literal["none", "flip", "crop", "crop_flip"] = "none"
     sam: Radius | None = None
     """Radius rho of sharpness-aware minimisation; None for none."""

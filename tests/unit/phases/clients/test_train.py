@@ -68,6 +68,22 @@ def test_no_epochs_gives_the_common_initial_weights(data, context):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.parametrize("kind", [Classifier, Autoencoder])
+def test_clients_may_begin_at_weights_of_their_own_which_their_number_decides(data, context, kind):
+    build = recipe_of(cnn2, norm=True) if kind is Classifier else recipe_of(mlp, latent=2, hidden=4)
+    plan = ClientPlan(Architecture(build), _training(epochs=0, initial_weights="own"), kind())
+    index = torch.arange(33)
+    pair = train_clients(data, [index, index], [plan, plan], context=context)
+    (second,) = train_clients(data, [index], [plan], context=context, first=1)
+    assert not _alike(pair[0], pair[1])
+    assert _alike(pair[1], second)
+
+
+def _alike(one, other):
+    states = [client.upload.model.state_dict() for client in (one, other)]
+    return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
 FLIPS = recipe_of(LabelFlip, clients=1)
 PATCH = recipe_of(Backdoor, clients=1, target=2, side=0.2, share=0.25)
 
@@ -94,14 +110,15 @@ def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_
         _train(data, context, [range(20)], epochs=1, **options)[0].upload.key
         for options in (
             {},
-            {"augmentation": "none", "sam": None},
+            {"augmentation": "none", "sam": None, "initial_weights": "shared"},
+            {"initial_weights": "own"},
             {"augmentation": "flip"},
             {"augmentation": "crop"},
             {"sam": 0.1},
         )
     ]
     assert keys[0] == keys[1]
-    assert len(set(keys)) == 4
+    assert len(set(keys)) == 5
 
 
 def test_the_code_that_trains_a_kind_is_part_of_the_key(data, context, monkeypatch):
