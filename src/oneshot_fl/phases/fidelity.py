@@ -33,7 +33,7 @@ from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_cli
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import evaluate
-from oneshot_fl.seeds import seeded, torch_generator
+from oneshot_fl.seeds import derive_seed, seeded, torch_generator
 from oneshot_fl.values import Images, Rule
 
 SUBSETS = 50
@@ -148,9 +148,14 @@ def _require(available: int, samples: int) -> None:
 
 
 def _train(reference: FidelityReference, data: Dataset, context: Context) -> TrainedClient:
+    """The classifier, which begins where no client does and draws as none does.
+
+    Else the features of the run whose clients have its seed would be nearer to theirs, and so its images to real ones.
+    """
     everything = torch.arange(len(data.train_labels))
     within = replace(context, log=context.log.within("fidelity/"))
-    plan = ClientPlan(reference.architecture, reference.training, Classifier(), "evaluate.fidelity.optimizer.lr")
+    own = replace(reference.training, seed=derive_seed(reference.seed, "fidelity", "classifier"))
+    plan = ClientPlan(reference.architecture, own, Classifier(), "evaluate.fidelity.optimizer.lr")
     (extractor,) = train_clients(data, [everything], [plan], context=within, task="feature extractor")
     return extractor
 

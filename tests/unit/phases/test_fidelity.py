@@ -109,6 +109,21 @@ def test_good_images_are_nearer_than_noise_and_the_classifier_is_trained_once(da
     assert _measure(data, context, data.train_images, data.train_labels) == found
 
 
+def test_the_classifier_begins_where_no_client_of_its_seed_does(data, context, monkeypatch):
+    """Else the images of that seed's clients lie nearer to real ones than others' do."""
+    begin, begun = Architecture.as_clients_begin, []
+
+    def watched(*given):
+        model = begin(*given)
+        begun.append(model[0].weight.detach().clone())
+        return model
+
+    monkeypatch.setattr(Architecture, "as_clients_begin", watched)
+    _measure(data, context, data.train_images, data.train_labels)
+    clients = begin(_reference().architecture, data.spec, 0)[0].weight
+    assert [torch.equal(weight, clients) for weight in begun] == [False]
+
+
 def test_too_few_images_are_refused_before_anything_is_trained(data, context, monkeypatch):
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", None)
     with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.samples=30: .* only 29 synthetic images.*29 or less"):
