@@ -32,7 +32,7 @@ from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
 from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
-from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.recipe import Recipe
 
 PATHS = ("root", "cache")
@@ -74,6 +74,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
     trainer = TrainerSettings(**plain(cfg.trainer)).resolved()
     config = plain(cfg)
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
+    used = {**config, "trainer": {**config["trainer"], "accelerator": device_of(trainer).type}}
     return Serving(
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),
@@ -89,7 +90,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         workers=cfg.workers,
         trainer=trainer,
         loggers=tuple(_named(cfg.logger).values()),
-        record=record(cfg, config),
+        record=record(cfg, used),
         config=config,
     )
 

@@ -7,7 +7,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
-from oneshot_fl.config.compose import changed, overrides, plain, searched, unresolved
+from oneshot_fl.config.compose import changed, choice, overrides, plain, searched, unresolved
+from oneshot_fl.config.compose import choices as chosen_from
 from oneshot_fl.config.named import code_of, named
 
 SCHEMA = 1
@@ -32,7 +33,12 @@ SERVER = "server:"
 """What stands before the name of the server's architecture where a client has another one of that name."""
 SAME_SEED = "${seed}"
 """How a seed is written that follows the run's own."""
-UNLIKE_BEFORE: dict[str, Any] = {"distill.held_out": 0.0, "development": False, "hearing": {}}
+UNLIKE_BEFORE: dict[str, Any] = {
+    "distill.held_out": 0.0,
+    "development": False,
+    "hearing": {},
+    "clients.initial_weights": "shared",
+}
 """Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
 
 
@@ -49,7 +55,11 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         **choices(cfg),
         "changed": changed(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
-        "settings": {**compared(config, unresolved(cfg)), "models": _models(clients, server_models(cfg))},
+        "settings": {
+            **compared(config, unresolved(cfg)),
+            "models": _models(clients, server_models(cfg)),
+            **_evaluate(cfg),
+        },
         "code": {"digest": code_of(config, named(config)), "commit": commit()},
     }
 
@@ -63,6 +73,25 @@ def _models(clients: Sequence[DictConfig], servers: Sequence[DictConfig]) -> dic
         name if own.get(name, settings) == settings else f"{SERVER}{name}": settings
         for name, settings in others.items()
     }
+
+
+def _evaluate(cfg: DictConfig) -> dict[str, Any]:
+    """What of `evaluate` changes a row of the ensembles that another run has too.
+
+    So of the ensembles only those that are not as their choice alone gives them: who tests one more, or one less, finds
+    the same of all others.
+    """
+    usual = unresolved(choice("evaluate", "default"))["batch_size"]  # one ensemble normalises by the batch at hand
+    rows = unresolved(cfg.evaluate.ensembles)
+    own = {name: row for name, row in rows.items() if row != _alone(name)}
+    size = cfg.evaluate.batch_size
+    found = {**({"ensembles": own} if own else {}), **({} if size == usual else {"batch_size": size})}
+    return {"evaluate": found} if found else {}
+
+
+def _alone(ensemble: str) -> dict[str, Any]:
+    group = "method/ensemble"
+    return unresolved(choice(group, ensemble)) if ensemble in chosen_from(group) else {}
 
 
 def choices(cfg: DictConfig) -> dict[str, Any]:

@@ -10,11 +10,21 @@ from lightning.pytorch.loggers import CSVLogger
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
+from oneshot_fl.phases.trainer import device_of
 from tests.composing import compose_config
 
 
 def _bound(*overrides: str) -> Experiment:
     return experiment_of(compose_config("trainer=cpu", *overrides))
+
+
+def test_a_record_tells_the_device_that_is_used_and_the_configuration_what_was_asked_for():
+    """Numbers of another device are another run's; `auto` and the word for what it is here are the same."""
+    found = _bound("trainer=auto")
+    here = device_of(found.trainer).type
+    assert found.record["settings"]["trainer"]["accelerator"] == here
+    assert found.config["trainer"]["accelerator"] == "auto"
+    assert _bound(f"trainer.accelerator={here}", "trainer=auto").record["settings"] == found.record["settings"]
 
 
 def _rates(experiment: Experiment) -> dict[str, float]:

@@ -7,7 +7,7 @@ from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.words import values_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.differences import canonical
-from oneshot_fl.reporting.tables.run import Run
+from oneshot_fl.reporting.tables.run import ON_REQUEST, Run
 
 FACTS: dict[str, Callable[[Run], Any]] = {
     "method": lambda run: run.method,
@@ -25,6 +25,13 @@ FACTS: dict[str, Callable[[Run], Any]] = {
 def value_of(run: Run, key: str) -> Any:
     """One of `FACTS`, or the setting with this dotted key; None where the run has none."""
     return FACTS[key](run) if key in FACTS else run.setting(key)
+
+
+def is_told(run: Run, key: str) -> bool:
+    """Whether a run has this setting and its method uses it."""
+    group = key.partition(".")[0]
+    idle = group in ON_REQUEST.values() and group not in run.used | run.for_all
+    return key in FACTS or (run.setting(key) is not None and not idle)
 
 
 def check_key(option: str, key: str, runs: Iterable[Run]) -> None:

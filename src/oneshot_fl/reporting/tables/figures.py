@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,18 +79,39 @@ def _draw_row(axes: "Axes", runs: list[Run], label: str, style: dict[str, Any]) 
 
 
 def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[float]]]:
-    """For every group with both: setting -> AE or SA -> the server's accuracies over seeds."""
-    both: list[tuple[list[Run], dict[str, list[float]]]] = []
-    for group in groups:
-        found: dict[str, list[float]] = {}
-        for run in group:
-            if run.method == "fedhydra" and run.summary and (name := _aggregation(run)):
-                found.setdefault(name, []).append(run.summary["server"]["accuracy_last"])
-        if len(found) == len(AGGREGATIONS):
-            both.append((group, found))
+    """For every group with both: setting -> AE or SA -> the server's accuracies over seeds.
+
+    Where a group has several rows of one of them, as with other stratifications, every pair of rows stands by itself.
+    """
+    both = [(group, rows) for group, rows in ((group, _aggregations(group)) for group in groups) if all(rows.values())]
     short = [f"{group[0].data}\n{group[0].partition} {group[0].spread}" for group, _ in both]
     names = names_of(short, [group for group, _ in both])
-    return dict(zip(names, (found for _, found in both), strict=True))
+    return {
+        "\n".join([name, *told]): pair
+        for name, (_, rows) in zip(names, both, strict=True)
+        for told, pair in _pairs(rows)
+    }
+
+
+def _aggregations(group: list[Run]) -> dict[str, dict[str, list[float]]]:
+    """AE or SA -> label of the row -> the server's accuracies over seeds."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in AGGREGATIONS.values()}
+    for label, runs in rows_of(run for run in group if run.method == "fedhydra").items():
+        done = [run.summary["server"]["accuracy_last"] for run in runs if run.summary]
+        if done and (name := _aggregation(runs[0])):
+            found[name][label] = done
+    return found
+
+
+def _pairs(rows: dict[str, dict[str, list[float]]]) -> list[tuple[list[str], dict[str, list[float]]]]:
+    """Every row with AE beside every one with SA, and the labels that tell one pair from another, if there are more."""
+    return [
+        (
+            [label for label, own in zip(labels, rows.values(), strict=True) if len(own) > 1],
+            {name: own[label] for label, (name, own) in zip(labels, rows.items(), strict=True)},
+        )
+        for labels in product(*rows.values())
+    ]
 
 
 def _aggregation(run: Run) -> str | None:

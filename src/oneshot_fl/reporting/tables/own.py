@@ -233,11 +233,13 @@ def _not_done(runs: list[Run]) -> str:
 
 def _mixed_code(rows: dict[str, list[Run]]) -> list[str]:
     """Rows whose seeds were not all run by the same code: a difference between them need not be the seed's."""
-    digests = {
-        label: sorted({code["digest"][:8] for run in runs if (code := (run.summary or {}).get("code"))})
-        for label, runs in rows.items()
-    }
-    return [f"{label}: run by code that differs: {', '.join(found)}." for label, found in digests.items() if found[1:]]
+    found = {label: digests(runs) for label, runs in rows.items()}
+    return [f"{label}: run by code that differs: {', '.join(own)}." for label, own in found.items() if own[1:]]
+
+
+def digests(runs: Iterable[Run]) -> list[str]:
+    """Of the code of runs that are done, each once, shortened."""
+    return sorted({code["digest"][:8] for run in runs if (code := (run.summary or {}).get("code"))})
 
 
 def _reasons(runs: list[Run]) -> list[str]:

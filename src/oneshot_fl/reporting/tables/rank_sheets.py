@@ -6,17 +6,17 @@ of one setting a task, so they are not independent: the test over settings, seed
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.chosen import check_key, value_of
+from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
 from oneshot_fl.reporting.tables.estimates import paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, labels_in, names_of, rank, rows_of, unmeasured
+from oneshot_fl.reporting.tables.own import by_seed, comparable, digests, labels_in, names_of, rank, rows_of, unmeasured
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.run import Run
 
@@ -26,8 +26,8 @@ class Place:
     """One setting, and by seed what each of the ranked rows reached there."""
 
     name: str
-    run: Run
-    """One of those that were made there."""
+    runs: dict[str, dict[int, Run]]
+    """By row and seed, of the ranked rows."""
     seeds: dict[int, dict[str, float]]
     """Seeds in which all of them are done."""
 
@@ -88,7 +88,9 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     names = _names([group for group, _ in filled])
     return Field(
         rows=rows,
-        places=[Place(name, group[0], found) for name, (group, found) in zip(names, filled, strict=True)],
+        places=[
+            Place(name, _ranked_runs(group, meant), found) for name, (group, found) in zip(names, filled, strict=True)
+        ],
         left_out=len(groups) - len(filled),
         seeds_left_out=sum(len(_seeds(own)) - len(found) for own, found in zip(values, blocks, strict=True) if found),
         others=[] if wanted else sorted(set().union(*values) - set(rows), key=rank),
@@ -160,6 +162,15 @@ def _taken(meant: dict[str, list[str]], there: Sequence[str]) -> dict[str, list[
     return {row: [label for label in labels if label in there] for row, labels in meant.items() if labels != [row]}
 
 
+def _ranked_runs(group: list[Run], meant: dict[str, list[str]]) -> dict[str, dict[int, Run]]:
+    """By row and seed the runs of a setting, in which a row is one label at most."""
+    there = rows_of(group)
+    return {
+        row: {run.seed: run for label in labels for run in there.get(label, []) if run.summary}
+        for row, labels in meant.items()
+    }
+
+
 def _shared(values: dict[str, dict[int, float]]) -> dict[int, dict[str, float]]:
     """By seed the values of all rows, for the seeds that all of them have."""
     seeds = set.intersection(*map(set, values.values()))
@@ -197,8 +208,15 @@ def _averages(field: Field, measure: Measure) -> Sheet:
         *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
         *([f"Left out of the others, as a row is missing: {field.seeds_left_out} seeds."] * bool(field.seeds_left_out)),
         *([f"Not ranked, as too few seeds and settings have them: {', '.join(field.others)}."] * bool(field.others)),
+        *_mixed_code(field),
     ]
     return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)
+
+
+def _mixed_code(field: Field) -> list[str]:
+    """Rows whose seeds were, in some setting, not all run by the same code."""
+    mixed = [row for row in field.rows if any(len(digests(place.runs[row].values())) > 1 for place in field.places)]
+    return [f"Seeds of one setting were run by code that differs: {', '.join(mixed)}."] if mixed else []
 
 
 def _over_settings(field: Field) -> list[str]:
@@ -227,11 +245,13 @@ def _by_setting(field: Field) -> Sheet:
 
 def _by_value(field: Field, key: str) -> Sheet:
     """A row for every value of a setting, over all blocks that have it, and how alike the orders of two values are."""
-    check_key(f"--by {key}", key, [place.run for place in field.places])
+    check_key(
+        f"--by {key}", key, [run for place in field.places for runs in place.runs.values() for run in runs.values()]
+    )
     parts: dict[str, list[dict[str, float]]] = {}
     for place in field.places:
         for seed, block in place.seeds.items():
-            parts.setdefault(str(value_of(replace(place.run, seed=seed), key)), []).append(block)
+            parts.setdefault(_of_block(key, place, seed), []).append(block)
     if len(parts) == 1:
         raise OneshotError(f"--by {key}: is {next(iter(parts))} in all settings that are ranked")
     ranks = {value: _mean_ranks(blocks) for value, blocks in parts.items()}
@@ -241,6 +261,19 @@ def _by_value(field: Field, key: str) -> Sheet:
         f"Tau of two: {'; '.join(pairs)}.",
     ]
     return _ranks_in_parts(f"Ranks by {key}", parts, field, counted="blocks", notes=notes)
+
+
+def _of_block(key: str, place: Place, seed: int) -> str:
+    """The value of a setting in a block.
+
+    Raises:
+        OneshotError: not all rows that use it have the same there.
+    """
+    values = {str(value_of(runs[seed], key)): row for row, runs in place.runs.items() if is_told(runs[seed], key)}
+    if len(values) > 1:
+        told = " and ".join(f"{value} of {row}" for value, row in list(values.items())[:2])
+        raise OneshotError(f"--by {key}: in {place.name}, seed {seed}, is {told}, so it tells nothing of a block")
+    return next(iter(values), "not set")
 
 
 def _ranks_in_parts(

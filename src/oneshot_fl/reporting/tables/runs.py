@@ -19,19 +19,31 @@ STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 def read_runs(paths: Iterable[Path]) -> list[Run]:
     """Every run below folders and in files of `collect`, oldest first.
 
-    Of two alike (settings and seed) a done one counts, else the newer.
+    Of two alike (settings and seed) a done one counts, else the newer; of two in files of an earlier version, which do
+    not tell their time, the last named.
 
     Raises:
         OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
     runs: dict[str, Run] = {}
+    disputed = 0
     for run in same_data_alike(_read_all(list(paths))):
         key = _identity(run)
         older = runs.get(key, run)
         kept = older if older.status == "done" and run.status != "done" else run
         runs[key] = replace(kept, studies=older.studies | run.studies | {older.study, run.study})
+        disputed += _disagree(older, run)
+    if disputed:
+        say(f"{disputed} runs are in these files with two results, not told from when; the one named last counts")
     done = {run.overrides for run in runs.values() if run.status == "done"}
     return [run for run in runs.values() if run.settings or not run.overrides or run.overrides not in done]
+
+
+def _disagree(older: Run, run: Run) -> bool:
+    """Whether two runs have other results and it is not known which came first."""
+    pair = [one.summary or {} for one in (older, run)]
+    timeless = all(one.folder is None and WRITTEN not in (one.summary or {}) for one in (older, run))
+    return timeless and pair[0].get("server") != pair[1].get("server")
 
 
 def _identity(run: Run) -> str:
@@ -84,6 +96,7 @@ def _with_data(run: Run, more: Settings) -> Run:
 def _read_all(paths: Sequence[Path]) -> list[Run]:
     """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
     parsed = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
+    parsed.sort(key=_time)  # which leaves what is equally old in the order of the command, files first
     records = [record for record in parsed if not _passed_over(*record)]
     finished = {folder for record, _, folder in records if folder is not None and "server" in record}
     studies: dict[Path, frozenset[str]] = {}
@@ -97,6 +110,13 @@ def _read_all(paths: Sequence[Path]) -> list[Run]:
         held = "aggregations only" if records else "no run"
         raise OneshotError(f"{', '.join(map(str, paths))}: holds {held}; {GIVE}")
     return [replace(run, studies=studies[run.folder]) if run.summary and run.folder in studies else run for run in runs]
+
+
+def _time(read: tuple[dict[str, Any], str, Path | None]) -> float:
+    """When a record was written; a line of an earlier version's file is older than all others."""
+    record, place, folder = read
+    told = record.get(WRITTEN) if folder is None else Path(place).stat().st_mtime
+    return float(told) if isinstance(told, int | float) else 0.0
 
 
 def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> bool:
@@ -154,18 +174,24 @@ def _age(path: Path) -> tuple[float, str]:
 def collect(runs: Iterable[Run], file: Path) -> None:
     """One file with a line for every finished run: its summary, of the rounds only the accuracies.
 
-    `studies` names those of other runs that it stands for, where there are any.
+    `written` is when the summary was, in seconds since 1970, so that of two files the newer result counts; `studies`
+    names those of other runs that it stands for, where there are any.
 
     Raises:
         OneshotError: it cannot be written.
     """
-    lines = [json.dumps(_slim(run.summary) | _other_studies(run)) for run in runs if run.summary]
+    lines = [json.dumps(_slim(run.summary) | _written(run) | _other_studies(run)) for run in runs if run.summary]
     make_folder(file.parent)
     write_atomically(file, "".join(f"{line}\n" for line in lines))
 
 
 def _slim(summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "rounds": [_accuracy_only(row) for row in summary["rounds"]]}
+
+
+def _written(run: Run) -> dict[str, float]:
+    """A run from a file has it already, or had none there."""
+    return {} if run.folder is None else {WRITTEN: round((run.folder / SUMMARY).stat().st_mtime, 3)}
 
 
 def _other_studies(run: Run) -> dict[str, list[str]]:
@@ -182,6 +208,8 @@ OURS = {"schema", "method", "kind", "status"}
 """Keys of which every summary and every trace has one."""
 NEITHER = "neither schema nor method in it"
 UNKNOWN = "?"
+WRITTEN = "written"
+"""The key of a collected line that tells its time."""
 FACTS: dict[str, Any] = {
     **dict.fromkeys(("method", "data", "budget", "study"), UNKNOWN),
     "changed": {},

@@ -34,6 +34,23 @@ def test_ae_and_sa_are_compared_where_nothing_else_differs(make_run):
     assert aggregation_bars([[*both, without_classes]]) == {"mnist\ndirichlet 0.1": {"SA": [0.6], "AE": [0.4]}}
 
 
+def test_two_stratifications_are_two_pairs_of_bars_and_no_seed_counts_twice(make_run):
+    def hydra(accuracy, name, seed, steps=30):
+        settings = {"method": {"ensemble": {"name": name}}, "stratify": {"steps": steps}}
+        changed = {"ensemble.name": "uniform"} if name == "uniform" else {}
+        return make_run(accuracy, seed=seed, settings=settings, changed=changed)
+
+    runs = [hydra(0.5 + seed / 100, "uniform", seed) for seed in (0, 1)]
+    runs += [hydra(steps / 100 + seed / 100, "stratified", seed, steps) for seed in (0, 1) for steps in (20, 60)]
+    bars = aggregation_bars([runs])
+    assert [pair["SA"] for pair in bars.values()] == [pytest.approx([0.2, 0.21]), pytest.approx([0.6, 0.61])]
+    assert [pair["AE"] for pair in bars.values()] == [[0.5, 0.51]] * 2
+    assert [name.rpartition("\n")[2] for name in bars] == [
+        "fedhydra stratify.steps=20",
+        "fedhydra stratify.steps=60",
+    ]
+
+
 def test_bars_of_settings_that_would_be_called_alike_are_two(make_run):
     def group(epochs):
         settings = {"clients": {"epochs": epochs}}

@@ -46,6 +46,44 @@ def test_the_tables_tell_ranks_tests_and_differences(runs):
     assert differences.rows[1][:2] == ["fedavg", ""]
 
 
+def test_a_block_has_the_value_of_those_of_its_rows_that_use_a_setting(make_run):
+    def steps(method, alpha):
+        return {0.1: 20, 0.5: 30}[alpha] if method == "fedhydra" else 9
+
+    runs = [
+        make_run(
+            value,
+            method=method,
+            seed=seed,
+            settings={"partition": {"alpha": alpha}, "stratify": {"steps": steps(method, alpha)}},
+        )
+        for alpha, rows in REACHED.items()
+        for method, values in rows.items()
+        for seed, value in enumerate(values)
+    ]
+    by_steps = rank_sheets(field_of(runs, LAST), LAST, ["stratify.steps"])[1]
+    assert [row[:2] for row in by_steps.rows] == [["20", "2"], ["30", "2"]]
+
+
+def test_what_differs_between_the_rows_of_a_block_tells_nothing_of_it(make_run):
+    runs = [
+        make_run(value, method=method, seed=seed, study="new" if (method, seed) == ("dense", 1) else "old")
+        for method, values in REACHED[0.1].items()
+        for seed, value in enumerate(values)
+    ]
+    with pytest.raises(
+        OneshotError, match=r"^--by study: in mnist, .*, seed 1, is old of fedhydra and new of dense, so it"
+    ):
+        rank_sheets(field_of(runs, LAST), LAST, ["study"])
+
+
+def test_rows_whose_seeds_were_run_by_other_code_are_named(runs):
+    for run in runs:
+        run.summary["code"] = {"digest": "b" if (run.method, run.seed) == ("dense", 1) else "a", "commit": None}
+    (notes,) = (sheet.notes for sheet in rank_sheets(field_of(runs, LAST), LAST)[:1])
+    assert "Seeds of one setting were run by code that differs: dense." in notes
+
+
 def test_ranks_are_told_by_the_values_of_a_setting(runs):
     """Of FedAvg, DENSE and FedHydra: at seed 0 they are 3 2 1 and 2 3 1, at seed 1 2 3 1 and 1 2 3."""
     by_alpha, by_seed = rank_sheets(field_of(runs, LAST), LAST, ["partition", "seed"])[1:3]

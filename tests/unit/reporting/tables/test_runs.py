@@ -214,6 +214,26 @@ def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
         read_runs([tmp_path / "all.jsonl"])
 
 
+@pytest.mark.parametrize("words", [("old.jsonl", "new.jsonl"), ("new.jsonl", "old.jsonl"), ("new.jsonl", "old")])
+def test_of_two_files_the_newer_result_counts_in_whatever_order_they_are_named(tmp_path, capsys, words):
+    for at, name in enumerate(("old", "new"), 1):
+        _summary(tmp_path / name / "run", server={"accuracy_last": at / 10}, at=at)
+        collect(read_runs([tmp_path / name]), tmp_path / f"{name}.jsonl")
+    collect(read_runs([tmp_path / "new.jsonl"]), tmp_path / "new.jsonl")  # which leaves its time as it was
+    (run,) = read_runs([tmp_path / word for word in words])
+    assert run.summary["server"]["accuracy_last"] == 0.2
+    assert capsys.readouterr().err == ""
+
+
+def test_of_two_results_without_a_time_the_last_named_counts_and_that_is_told(tmp_path, capsys):
+    for name in ("one", "other"):
+        line = {**RECORD, **RESULT, "server": {"accuracy_last": {"one": 0.1, "other": 0.2}[name]}}
+        (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(line)}\n" * 2)
+    (run,) = read_runs([tmp_path / "other.jsonl", tmp_path / "one.jsonl"])
+    assert run.summary["server"]["accuracy_last"] == 0.1
+    assert "1 runs are in these files with two results, not told from when" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}'])
 def test_what_is_no_summary_is_refused_by_name(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
