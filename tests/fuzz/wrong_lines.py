@@ -16,7 +16,7 @@ BASES: tuple[tuple[str, ...], ...] = (
     ("method=co_boosting",),
     ("method=f_adi",),
     ("method=feddf", "proxy=holdout"),
-    ("method=feddf", "proxy=dataset", "proxy.data=digits"),
+    ("method=feddf", "proxy=dataset", "proxy.data=digits", "data=mnist"),
     ("method=fedmho_md", "clients=half_cvae", "cvae=cvae_conv2"),
     ("method=fedcvae_kd", "clients=all_cvae", "cvae=fedcvae"),
     ("method=fedavg", "partition=lognormal"),

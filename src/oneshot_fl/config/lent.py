@@ -11,6 +11,8 @@ from oneshot_fl.config.compose import composed, plain
 from oneshot_fl.config.groups import CALLED, check_node
 from oneshot_fl.errors import OneshotError
 
+MERELY = {"name", "cache", "download"}
+"""Keys of a data set that do not change its images."""
 OTHER_KEY = re.compile(r"(?<![\w.])data\.\w+")
 
 
@@ -24,13 +26,24 @@ def lent(cfg: DictConfig) -> DictConfig:
 
 
 def check_lent(cfg: DictConfig) -> None:
-    """Whether that data set could be loaded, where a proxy takes one.
+    """Whether that data set could be loaded, where a proxy takes one, and is not the clients' own.
 
     Raises:
-        OneshotError: a key of it has no value, or a wrong one.
+        OneshotError: it is; or a key of it has no value, or a wrong one.
     """
     if cfg.proxy.get("data") is not None:
-        asked(cfg.proxy.data, partial(_check, lent(cfg)))
+        node = lent(cfg)
+        asked(cfg.proxy.data, partial(_check, node))
+        _check_foreign(cfg.proxy.data, node, cfg.data)
+
+
+def _check_foreign(name: str, node: DictConfig, own: DictConfig) -> None:
+    """The server has none of the clients' images, nor those that `development=true` takes from them for its test."""
+    if all(node.get(key) == own.get(key) for key in {*node, *own} - MERELY):
+        raise OneshotError(
+            f"proxy.data={name}: is the data set of the clients (data={own.name}), whose images the server has not; "
+            "choose another, or proxy=holdout, which takes images away from all clients alike"
+        )
 
 
 def _check(node: DictConfig) -> None:

@@ -25,6 +25,22 @@ def test_image_folders_lend_a_proxy_their_images(tmp_path):
     assert list((tmp_path / "store" / "images").glob("*/manifest.json"))  # the run's store
 
 
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        (["proxy.data=digits", "development=true"], "digits"),
+        (
+            ["proxy.data=image_folder", "proxy.root=mine", "data=image_folder", "data.name=ours", "data.root=mine"],
+            "ours",
+        ),
+    ],
+)
+def test_what_the_clients_have_is_not_lent_to_the_server(words, own):
+    name = words[0].removeprefix("proxy.data=")
+    with pytest.raises(OneshotError, match=rf"^proxy\.data={name}: .* \(data={own}\), .*proxy=holdout"):
+        _other(*words)
+
+
 def no_data():
     return None
 
