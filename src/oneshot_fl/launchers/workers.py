@@ -6,6 +6,7 @@ that runs out of memory takes every other one with it. Pools of one process lose
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from joblib import cpu_count
-from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor, process_executor
 
 from oneshot_fl.devices import visible_devices
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
@@ -98,7 +99,11 @@ def threads_each(jobs: int) -> dict[str, str]:
 
 
 def obey(parent: int) -> None:
-    """Make a worker leave stops to its jobs, and stop them when the program that began them is gone."""
+    """Make a worker leave stops to its jobs, and stop them when the program that began them is gone.
+
+    loky takes a process for leaking, and begins another, once it has grown by 300 MB, as each does that loads torch.
+    """
+    process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_outlived, args=(parent,), name="parent", daemon=True).start()
 

@@ -34,6 +34,13 @@ def _job(number: int, folder: str) -> Outcome:
     return Outcome("done", float(os.environ["OMP_NUM_THREADS"]))
 
 
+def _grow(_number: int) -> Outcome:
+    """Keep 400 MB, and more time than loky waits before it looks at a process again."""
+    os.kept = b"1" * 400_000_000  # type: ignore[attr-defined]
+    time.sleep(1.1)
+    return Outcome("done", float(os.getpid()))
+
+
 @pytest.fixture
 def by_value():
     """Workers do not know the tests' modules."""
@@ -66,6 +73,19 @@ def test_a_process_that_dies_takes_no_other_job_with_it(by_value, tmp_path, monk
 
 def _pid() -> Outcome:
     return Outcome("done", float(os.getpid()))
+
+
+def test_a_process_that_grows_does_the_next_job_too(by_value, tmp_path):
+    pytest.importorskip("psutil")  # without it loky does not look
+    engine = Workers(at_once=1)
+    try:
+        done = [
+            engine.submit([Task(number, (), tmp_path, partial(_grow, number), str(tmp_path))])[0].result(timeout=120)
+            for number in range(2)
+        ]
+    finally:
+        engine.stop()
+    assert len({outcome.value for outcome in done}) == 1
 
 
 def test_a_process_that_dies_between_two_jobs_costs_none(by_value, tmp_path):
