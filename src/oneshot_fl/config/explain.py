@@ -113,7 +113,9 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
 def no_such_key(key: str, known: tuple[str, ...]) -> str:
     """What to say about a key that nothing has, or only another choice of its group."""
     if key in known:
-        group = key.rsplit(".", 1)[0].replace(".", "/")
+        parts = key.split(".")
+        above = ["/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
+        group = next((path for path in above if path in known), parts[0])
         return (
             f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (if a sweep "
             f"chooses the {group}, write ++{key}=...)"

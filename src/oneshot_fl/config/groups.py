@@ -257,6 +257,8 @@ def check_method(method: Any) -> None:
     """
     check_group("method", method)
     check_table("method", method, tables()["method"])
+    for slot in SLOTS:
+        _check_no_rest(method, slot)
     makes_images = method.get("source") is not None
     for slot, needed in SLOTS.items():
         if method.get(slot) is not None:
@@ -272,6 +274,21 @@ def check_method(method: Any) -> None:
         check_optimizer("method.student_optimizer", method["student_optimizer"])
 
 
+def _check_no_rest(method: Mapping[str, Any], slot: str) -> None:
+    """A key that a sweep sets by `++` is no part of a method that lacks the slot."""
+    node = method.get(slot)
+    if isinstance(node, Mapping) and node and "_target_" not in node and not _holds_parts(node):
+        key, value = next(iter(node.items()))
+        raise OneshotError(
+            f"method.{slot}.{key}={shown(value)}: method={method['name']} has no {slot} (no method.{slot}._target_); "
+            "leave the key to methods that have one, in a sweep of theirs"
+        )
+
+
+def _holds_parts(node: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, Mapping) for value in node.values())
+
+
 def _check_slot(key: str, node: Any) -> None:
     check_group(key, node)
     if "_target_" not in node and node and all(isinstance(value, Mapping) for value in node.values()):
@@ -285,7 +302,13 @@ def _check_terms(key: str, terms: Any) -> None:
     check_group(key, terms)
     for name, term in terms.items():
         own = f"{key}.{name}"
-        if not isinstance(term, Mapping) or "_target_" not in term:
+        if isinstance(term, Mapping) and "_target_" not in term:
+            whole = [other for other, node in terms.items() if isinstance(node, Mapping) and "_target_" in node]
+            raise OneshotError(
+                f"{own}: there is no such term here ({', '.join(whole) or 'none'}), and a new one needs "
+                f"{own}._target_; leave its keys to methods that have it, in a sweep of theirs"
+            )
+        if not isinstance(term, Mapping):
             weight = 0 if term is None else shown(term)
             raise OneshotError(f"{own}={shown(term)}: must be a term with a weight; write {own}.weight={weight}")
         check_call(own, term)

@@ -81,6 +81,22 @@ def _complaint(*overrides: str) -> str:
             ["clients.augmentation=flip", "only classifiers", "leave it at none"],
         ),
         ("clients.optimizer=adam", ["clients/optimizer=adam"]),
+        (
+            "method=fedavg ++method.source.reset=true",
+            ["method.source.reset=True: method=fedavg has no source", "in a sweep of theirs"],
+        ),
+        (
+            "method=fedavg ++method.objective.adv.weight=0",
+            ["method.objective.adv: there is no such term here (none)"],
+        ),
+        (
+            "method=dense ++method.objective.tv.weight=1",
+            ["method.objective.tv: there is no such term here (ce, bn, adv)"],
+        ),
+        (
+            "method=dense method.objective.tv.weight=1",
+            ["the chosen method has no such key", "write ++method.objective.tv"],
+        ),
         ("clients.initial_weights=mine", ["clients.initial_weights=mine", "shared, own"]),
         (
             "method=dense method/init=as_clients_began clients.initial_weights=own",
