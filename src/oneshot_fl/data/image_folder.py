@@ -55,9 +55,12 @@ def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/
         OneshotError: there are fewer than two folders, which says which `layout` is needed; and as `tree_by_class`.
     """
     found = tree_by_class(folder / "train")
+    if not folder.is_dir():
+        raise OneshotError(f"data.root: there is no folder {folder}; set data.root to one with {layout} images")
     if len(found) < 2:
+        nearer = f" ({folder.parent}, for instance)" if folder.name == "train" else ""
         raise OneshotError(
             f"data.root: {folder}/train holds {len(found)} class folders, at least 2 are needed: "
-            f"set data.root to a folder with {layout} images"
+            f"set data.root to a folder with {layout} images{nearer}"
         )
     return found

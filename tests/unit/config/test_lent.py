@@ -67,7 +67,7 @@ def test_its_root_may_be_in_the_users_home(tmp_path, monkeypatch):
         ),
         (
             ["proxy.data=image_folder"],
-            r"^proxy\.data=image_folder: proxy\.root: .*/nowhere/train holds 0",
+            r"^proxy\.data=image_folder: proxy\.root: there is no folder .*/nowhere; set proxy\.root",
         ),
     ],
 )

@@ -134,8 +134,13 @@ def test_a_changed_file_is_decoded_again(folder):
 
 
 def test_a_missing_folder(tmp_path):
-    with pytest.raises(OneshotError, match=r"data\.root.*train/<class>"):
+    with pytest.raises(OneshotError, match=r"^data\.root: there is no folder .*/nowhere; .*train/<class>"):
         _load(tmp_path / "nowhere")
+
+
+def test_who_names_the_folder_of_the_training_images_is_told_the_one_above_it(folder):
+    with pytest.raises(OneshotError, match=rf"train/train holds 0 class folders.* \({folder}, for instance\)$"):
+        _load(folder / "train")
 
 
 def test_a_class_that_only_the_test_set_has(folder):

@@ -13,9 +13,10 @@ from tests.parts import SMALL, recipe_of
 class _Classifier(nn.Module):
     """Takes images of one side alone, as vision transformers do; may answer with more than its logits."""
 
-    def __init__(self, spec, *, side, several=False):
+    def __init__(self, spec, *, side, several=False, classes=None):
         super().__init__()
-        self.side, self.several, self.linear = side, several, nn.Linear(spec.channels * side**2, spec.classes)
+        self.side, self.several = side, several
+        self.linear = nn.Linear(spec.channels * side**2, classes or spec.classes)
 
     def forward(self, x):
         if x.shape[-1] != self.side:
@@ -38,7 +39,11 @@ def test_what_takes_the_images_passes_and_has_no_numbers():
     ("settings", "line"),
     [
         ({"side": 224}, r"^picky: cannot be built for .* images and 3 classes \(Expected 224 but got 8!\); change its"),
-        ({"side": SMALL.size, "several": True}, r"^picky: is no classifier, it does not answer with one number per"),
+        (
+            {"side": SMALL.size, "several": True},
+            r"^picky: is no classifier, it does not answer with one number per class: .*tuple",
+        ),
+        ({"side": SMALL.size, "classes": 2}, r"per class: to 2 images of 3 classes with shape \[2, 2\]$"),
     ],
 )
 def test_what_does_not_is_named(settings, line):

@@ -33,6 +33,13 @@ def test_a_sweep_ends_with_what_it_did_and_its_best(tmp_path):
     assert best.startswith("best of 2 trials by 20.00% disagreement")
 
 
+def test_trials_of_the_same_settings_are_one(tmp_path):
+    _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
+    Manifest(dict.fromkeys(range(2), ("seed=0",)), sweeper="OptunaSweeper").write(tmp_path)
+    assert best_of(tmp_path).startswith("all trials are the same (seed=0): search a setting, as KEY=interval(a,b)")
+    assert json.loads((tmp_path / "best.json").read_text())["trials"] == 1
+
+
 def test_what_cannot_be_read_any_more_does_not_change_how_a_sweep_ends(tmp_path):
     _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
     (tmp_path / "0" / "summary.json").unlink()

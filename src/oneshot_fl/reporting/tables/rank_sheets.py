@@ -13,7 +13,7 @@ from itertools import combinations
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
-from oneshot_fl.reporting.tables.estimates import paired
+from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import by_seed, comparable, digests, labels_in, names_of, rank, rows_of, unmeasured
@@ -310,8 +310,9 @@ def _differences(field: Field, sign: int) -> Sheet:
             for second, gap in zip(ordered[n + 1 :], gaps, strict=True)
             if gap
         ]
-    note = (
-        f"Points, mean ± standard deviation over blocks. The {pairs} intervals hold together at 95% (Bonferroni) on "
-        "these settings; blocks of one setting are alike, so for others they are too narrow."
+    held = (
+        f" The {pairs} intervals hold together at 95% (Bonferroni) on these settings; blocks of one setting are alike, "
+        "so for others they are too narrow."
     )
+    note = f"Points, mean ± standard deviation over blocks.{held if len(field.blocks) >= FEWEST_FOR_INTERVAL else ''}"
     return Sheet("Row minus column, paired", ["", *ordered[1:]], cells, [note], records)
