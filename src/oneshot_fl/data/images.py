@@ -23,6 +23,8 @@ Files = list[tuple[Path, int]]
 """Image files and their labels."""
 Tree = dict[str, list[Path]]
 """The image files of every folder of a folder, by its name."""
+MOST_NAMED = 20
+"""Classes that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,8 @@ def labelled(
     """
     key = origin.setting
     if unknown := [name for name, paths in found.items() if paths and name not in classes]:
-        raise OneshotError(f"{key}: {folder} has classes that the training set has not: {', '.join(unknown)}")
+        known = ", ".join(classes[:MOST_NAMED]) + ", ..." * (len(classes) > MOST_NAMED)
+        raise OneshotError(f"{key}: {folder} has classes that are not among {known}: {', '.join(unknown)}")
     files = [(path, label) for label, name in enumerate(classes) for path in found.get(name, [])]
     endings = ", ".join(suffixes())
     if not files:

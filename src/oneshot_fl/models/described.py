@@ -133,9 +133,10 @@ def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
             "without white space around it and in Unicode's form NFC"
         )
     if counts is not None and (len(counts) != len(names) or not sum(counts) or samples not in (None, sum(counts))):
+        together = "" if samples is None else f", and make up samples={samples}"
         raise OneshotError(
             f"{source}: label_counts={shown(counts)}: must be one number for each of {len(names)} class_names, not all "
-            f"0, and make up samples={samples}"
+            f"0{together}"
         )
     return ModelDescription(
         kind=told["kind"],

@@ -83,6 +83,6 @@ def test_what_does_not_fit_is_named(official, damage, says):
     damage(official)
     if says is None:
         shutil.rmtree(official / "val" / "images")
-        says = "classes that the training set has not: n03"
+        says = "classes that are not among n01, n02: n03"
     with pytest.raises(OneshotError, match=rf"^data\.root: .*{says}"):
         _load(official)
