@@ -20,6 +20,8 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import LARGEST, ModelFile, parse_model, read_model
 
 SUFFIX = ".safetensors"
+PICKLED = "data.pkl"
+"""A file in every zip that torch.save makes."""
 BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 """Endings of files that may lie beside uploads and are not looked at."""
 MOST_FILES = 10_000
@@ -148,6 +150,11 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
     members = archive.infolist()
     if len(members) > MOST_MEMBERS:
         raise OneshotError(f"{path}: holds {len(members):,} files and folders, more than {MOST_MEMBERS:,}")
+    names = [PurePosixPath(member.filename) for member in members]
+    if any(name.name == PICKLED for name in names) and not any(name.suffix == SUFFIX for name in names):
+        raise OneshotError(
+            f"{path}: is a model as torch.save writes it and no zip of uploads; oneshot-fl pack makes an upload of it"
+        )
     left = [LARGEST_ZIP]
     for member in members:
         if not member.filename.endswith("/") and _counts_in_zip(PurePosixPath(member.filename)):

@@ -107,6 +107,12 @@ def test_links_and_devices_in_a_zip_are_refused(mode, write, tmp_path):
     assert "link or device" in _reasons(tmp_path / "all.zip")["a.safetensors"]
 
 
+def test_a_model_of_torchs_in_the_place_of_uploads_is_told_in_one_line(tmp_path):
+    torch.save({"weight": torch.ones(1)}, tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"model\.pt: is a model as torch\.save writes it .*oneshot-fl pack"):
+        found_in(tmp_path / "model.pt")
+
+
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
     """What a member says of its size is checked, what comes out of it is bounded, and so is the whole zip."""
     _zip(tmp_path / "all.zip", {f"{k}.safetensors": bytes(10**6) for k in range(3)})
