@@ -101,7 +101,7 @@ def _aggregated(
     ]
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
     tested = None if test is None else _test_set(test, federation, plan)
-    notes = [*of_plan, *note_of_look_alikes(federation.class_names)]
+    notes = [*of_plan, *note_of_look_alikes(federation.class_names), *_note_of_untested(federation, tested)]
     data_key = _key(federation, tested)
     with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:
@@ -154,6 +154,15 @@ def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatch
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how, origin=origin)["test"]
     device = device_of(plan.trainer)
     return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
+
+
+def _note_of_untested(federation: Federation, test: ImageBatches | None) -> list[str]:
+    """Classes without a test image: of them the accuracy tells nothing."""
+    if test is None:
+        return []
+    there = set(test.labels.unique().tolist())
+    absent = [name for label, name in enumerate(federation.class_names) if label not in there]
+    return [f"test: no image of {', '.join(absent)}, so its accuracy tells nothing of them"] if absent else []
 
 
 def _key(federation: Federation, test: ImageBatches | None) -> str:

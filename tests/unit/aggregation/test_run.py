@@ -173,6 +173,7 @@ def test_a_test_folder_is_tested_on_and_another_method_is_chosen(uploads, call, 
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["server"]["accuracy_last"] in (0.0, 0.5, 1.0)
     assert summary["ensemble"]["rows"].keys() >= {"uniform", "probability"}
+    assert "note: test: no image of c, so its accuracy tells nothing of them" in printed
 
 
 def test_test_images_are_read_as_those_of_the_clients(write, folder, call, tmp_path):
