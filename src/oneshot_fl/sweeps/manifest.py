@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> Manifest:
         jobs = {int(number): tuple(overrides) for number, overrides in told.pop("jobs").items()}
         return Manifest(**{**told, "jobs": jobs, "command": tuple(told["command"])})
     except OSError as error:
-        raise OneshotError(f"{folder}: holds no {MANIFEST}; give the folder of a sweep (hydra.sweep.dir)") from error
+        raise OneshotError(f"{folder}: holds no {MANIFEST}; give the folder of a sweep{_below(folder)}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OneshotError(f"{file}: not what this version writes ({error!r}); start the sweep again") from error
 
@@ -99,3 +99,10 @@ def extended(folder: Path, new: Manifest) -> Manifest:
 def words(overrides: Sequence[str]) -> str:
     """Overrides as they are told."""
     return " ".join(overrides) or "no overrides"
+
+
+def _below(folder: Path) -> str:
+    """The newest sweep in a folder of sweeps, where multirun has them: `<folder>/<date>/<time>`."""
+    found = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST}")]
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    return " (hydra.sweep.dir)" if newest is None else f", the newest below it is {newest.parent}"

@@ -1,5 +1,6 @@
 """What a sweep remembers of itself."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def test_it_reads_what_it_wrote(tmp_path):
     manifest = Manifest(JOBS, launcher="joblib", command=("-m", "seed=0,1"))
     manifest.write(tmp_path)
     assert read_manifest(tmp_path) == manifest
+
+
+def test_a_folder_of_sweeps_is_told_its_newest(tmp_path):
+    with pytest.raises(OneshotError, match=r"holds no sweep\.json; give the folder of a sweep \(hydra\.sweep\.dir\)$"):
+        read_manifest(tmp_path)
+    for at, place in enumerate(("2026-01-01/10-00-00", "mine")):
+        (tmp_path / place).mkdir(parents=True)
+        Manifest(JOBS).write(tmp_path / place)
+        os.utime(tmp_path / place / "sweep.json", (at, at))
+    with pytest.raises(OneshotError, match=rf"the newest below it is {tmp_path}/mine$"):
+        read_manifest(tmp_path)
 
 
 def test_a_job_is_told_by_what_others_do_not_have():
