@@ -71,20 +71,20 @@ def best_of(folder: Path) -> str | None:
     """
     if not (folder / MANIFEST).exists() or not searches((manifest := read_manifest(folder)).sweeper):
         return None
-    trials = {job.overrides: job for job in reversed(jobs_of(folder, manifest))}
-    known = {job: found for job in trials.values() if (found := _validated(job))}
+    known = {job: found for job in jobs_of(folder, manifest) if (found := _validated(job))}
     if not known:
         return None
     best, summary = min(known.items(), key=lambda pair: _order(pair[1]["validation"]))
     validation, accuracy = summary["validation"], summary["server"]["accuracy_last"]
+    trials, done = len({*manifest.jobs.values()}), len({job.overrides for job in known})
     chosen = {"job": best.number, "overrides": list(best.overrides), "folder": str(best.folder)}
-    record = {"trials": len(trials), "done": len(known), **chosen, "validation": validation, "test_accuracy": accuracy}
+    record = {"trials": trials, "done": done, **chosen, "validation": validation, "test_accuracy": accuracy}
     write_atomically(folder / BEST, json.dumps(record, indent=1))
-    if len(trials) == 1:
+    if trials == 1:
         return f"all trials are the same ({best.what}): search a setting, as KEY=interval(a,b) or KEY=choice(a,b)"
     of = f"{validation['images']} {validation['of']} images"
     return (
-        f"best of {len(known)} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
+        f"best of {done} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
         f"accuracy, by which nothing was chosen, is {accuracy:.2%}; {best.folder}"
     )
 

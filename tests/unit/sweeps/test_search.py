@@ -40,6 +40,12 @@ def test_trials_of_the_same_settings_are_one(tmp_path):
     assert json.loads((tmp_path / "best.json").read_text())["trials"] == 1
 
 
+def test_of_two_trials_of_the_same_settings_the_one_that_is_done_counts(tmp_path):
+    _sweep(tmp_path, [None, _summary(0.2), _summary(0.3)])
+    Manifest({0: ("seed=0",), 1: ("seed=0",), 2: ("seed=1",)}, sweeper="OptunaSweeper").write(tmp_path)
+    assert best_of(tmp_path).startswith("best of 2 trials by 20.00% disagreement")
+
+
 def test_what_cannot_be_read_any_more_does_not_change_how_a_sweep_ends(tmp_path):
     _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
     (tmp_path / "0" / "summary.json").unlink()
