@@ -61,14 +61,15 @@ def arithmetic_here(trainer: Mapping[str, Any]) -> str:
 
     The same choices as `phases.trainer.precision_here` and Lightning's, found without loading either.
     """
-    device = _kind_of_device(str(trainer.get("accelerator")))
+    device = device_here(str(trainer.get("accelerator")))
     precision = str(trainer.get("precision"))
     if precision == "auto":
         precision = "bf16-mixed" if device == "cpu" and cpu_has_bf16() else "32-true"
     return f"{device}.{precision}"
 
 
-def _kind_of_device(accelerator: str) -> str:
+def device_here(accelerator: str) -> str:
+    """Which kind of device a Trainer's `accelerator` stands for on this machine: `cpu`, `cuda`, `mps`."""
     if accelerator not in ("auto", "gpu"):
         return accelerator
     if visible_devices():
@@ -109,7 +110,7 @@ def lease_device(
     if accelerator in ("cpu", "mps"):
         return accelerator
     if not (devices := visible_devices()):
-        return _kind_of_device(accelerator)
+        return device_here(accelerator)
     if not _held and (ASSIGNED in os.environ or _cuda_has_started()):
         if ASSIGNED not in os.environ and len(devices) > 1:
             say(f"CUDA has started in this process before: GPU {devices[0]} is used, whatever other jobs it has")

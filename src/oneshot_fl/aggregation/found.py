@@ -156,8 +156,8 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
             f"{path}: is a model as torch.save writes it and no zip of uploads; oneshot-fl pack makes an upload of it"
         )
     left = [LARGEST_ZIP]
-    for member in members:
-        if not member.filename.endswith("/") and _counts_in_zip(PurePosixPath(member.filename)):
+    for member, name in zip(members, names, strict=True):
+        if not member.filename.endswith("/") and _counts_in_zip(name):
             yield member.filename, partial(_of_zip, archive, member, largest, left)
 
 

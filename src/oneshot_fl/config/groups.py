@@ -277,16 +277,14 @@ def check_method(method: Any) -> None:
 def _check_no_rest(method: Mapping[str, Any], slot: str) -> None:
     """A key that a sweep sets by `++` is no part of a method that lacks the slot."""
     node = method.get(slot)
-    if isinstance(node, Mapping) and node and "_target_" not in node and not _holds_parts(node):
+    if not isinstance(node, Mapping) or not node:
+        return
+    if not any(key == "_target_" or isinstance(value, Mapping) for key, value in node.items()):
         key, value = next(iter(node.items()))
         raise OneshotError(
             f"method.{slot}.{key}={shown(value)}: method={method['name']} has no {slot} (no method.{slot}._target_); "
             "leave the key to methods that have one, in a sweep of theirs"
         )
-
-
-def _holds_parts(node: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, Mapping) for value in node.values())
 
 
 def _check_slot(key: str, node: Any) -> None:

@@ -52,11 +52,12 @@ def train_tree(folder: Path, *, layout: str = "train/<class>/* and test/<class>/
     """The images of every folder in `<folder>/train`, sorted by its name.
 
     Raises:
-        OneshotError: there are fewer than two folders, which says which `layout` is needed; and as `tree_by_class`.
+        OneshotError: there is no `folder`, or fewer than two in it, which says which `layout` is needed; and as
+            `tree_by_class`.
     """
-    found = tree_by_class(folder / "train")
     if not folder.is_dir():
         raise OneshotError(f"data.root: there is no folder {folder}; set data.root to one with {layout} images")
+    found = tree_by_class(folder / "train")
     if len(found) < 2:
         nearer = f" ({folder.parent}, for instance)" if folder.name == "train" else ""
         raise OneshotError(

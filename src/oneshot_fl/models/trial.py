@@ -53,8 +53,8 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             f"{name}: cannot be built for {shape} images and {spec.classes} classes ({one_line(error)}); change its "
             "settings or choose another architecture"
         ) from error
-    if answer is not None and getattr(answer, "shape", None) != (2, spec.classes):
-        told = f"a {type(answer).__name__}" if (own := getattr(answer, "shape", None)) is None else f"shape {[*own]}"
+    if answer is not None and (own := getattr(answer, "shape", None)) != (2, spec.classes):
+        told = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}"
         raise OneshotError(
             f"{name}: is no classifier, it does not answer with one number per class: to 2 images of {spec.classes} "
             f"classes with {told}"

@@ -6,8 +6,8 @@ from typing import Any
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.words import values_of
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import canonical
-from oneshot_fl.reporting.tables.run import ON_REQUEST, Run
+from oneshot_fl.reporting.tables.differences import at, canonical
+from oneshot_fl.reporting.tables.run import Run
 
 FACTS: dict[str, Callable[[Run], Any]] = {
     "method": lambda run: run.method,
@@ -29,9 +29,7 @@ def value_of(run: Run, key: str) -> Any:
 
 def is_told(run: Run, key: str) -> bool:
     """Whether a run has this setting and its method uses it."""
-    group = key.partition(".")[0]
-    idle = group in ON_REQUEST.values() and group not in run.used | run.for_all
-    return key in FACTS or (run.setting(key) is not None and not idle)
+    return key in FACTS or at({**run.shared, **run.own}, key) is not None
 
 
 def check_key(option: str, key: str, runs: Iterable[Run]) -> None:

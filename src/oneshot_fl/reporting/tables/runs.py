@@ -41,9 +41,9 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
 
 def _disagree(older: Run, run: Run) -> bool:
     """Whether two runs have other results and it is not known which came first."""
-    pair = [one.summary or {} for one in (older, run)]
-    timeless = all(one.folder is None and WRITTEN not in (one.summary or {}) for one in (older, run))
-    return timeless and pair[0].get("server") != pair[1].get("server")
+    first, second = (one.summary or {} for one in (older, run))
+    timed = older.folder or run.folder or WRITTEN in first or WRITTEN in second
+    return not timed and first.get("server") != second.get("server")
 
 
 def _identity(run: Run) -> str:
@@ -96,7 +96,7 @@ def _with_data(run: Run, more: Settings) -> Run:
 def _read_all(paths: Sequence[Path]) -> list[Run]:
     """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
     parsed = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
-    parsed.sort(key=_time)  # which leaves what is equally old in the order of the command, files first
+    parsed.sort(key=_time)  # which leaves what is equally old in its order
     records = [record for record in parsed if not _passed_over(*record)]
     finished = {folder for record, _, folder in records if folder is not None and "server" in record}
     studies: dict[Path, frozenset[str]] = {}
@@ -128,7 +128,7 @@ def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> boo
 
 
 def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
-    """Of each record its text, what errors call it and the folder that it lies in; files of `collect` come first."""
+    """Of each record its text, what errors call it and the folder that it lies in: files of `collect`, then folders."""
     files: list[tuple[str, str, Path | None]] = []
     places: set[Path] = set()
     for path in paths:
@@ -138,7 +138,7 @@ def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
             places.update(found)
         else:
             raise OneshotError(f"{path}: no {SUMMARY} in or below it; {GIVE}")
-    return files + [(_text(place), str(place), place.parent) for place in sorted(places, key=_age)]
+    return files + [(_text(place), str(place), place.parent) for place in sorted(places, key=str)]
 
 
 def _lines(path: Path) -> list[tuple[str, str]]:
@@ -165,10 +165,6 @@ def _text(path: Path) -> str:
         raise OneshotError(f"{path}: not what this version writes (it is no text); {GIVE}") from error
     except OSError as error:
         raise OneshotError(f"{path}: cannot be read ({reason(error)})") from error
-
-
-def _age(path: Path) -> tuple[float, str]:
-    return path.stat().st_mtime, str(path)
 
 
 def collect(runs: Iterable[Run], file: Path) -> None:
