@@ -293,7 +293,7 @@ def list_store(store: StoreOption = None) -> None:
     """List what the store holds: phase, key, size, age in days, and what it is."""
     from oneshot_fl.inventory import holdings, size
 
-    found = holdings(_folder(store))
+    found = [one for one in holdings(_folder(store)) if not one.is_lock]
     now = time.time()
     for one in found:
         what = one.what if one.kind == "artifact" else f"({one.kind}: {one.what})"

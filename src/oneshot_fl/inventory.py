@@ -46,6 +46,11 @@ class Holding:
         """The key that it belongs to."""
         return self.path.name.partition(".")[0]
 
+    @property
+    def is_lock(self) -> bool:
+        """Whether it is only what processes hold while they make or read what has its key."""
+        return self.path.suffix in (LOCK, LEASE_FILE)
+
     def days(self, now: float) -> float:
         """Its age."""
         return (now - self.made) / DAY
@@ -165,7 +170,7 @@ def _sweep_key(found: list[Holding], *, whole: bool, dry_run: bool) -> Iterator[
     """What of one key goes, its locks at last; nothing where a process holds it."""
     with _unheld(found[0].path.with_suffix(LOCK)) as free:
         going = [one for one in found if free and (whole or one.kind != "artifact" or _is_damaged(one.path))]
-        for one in sorted(going, key=lambda one: one.path.suffix in (LOCK, LEASE_FILE)):
+        for one in sorted(going, key=lambda one: one.is_lock):
             if not dry_run:
                 with writing(f"store={one.path.parents[1]}"), suppress(FileNotFoundError):  # who made it removes it too
                     remove(one.path)

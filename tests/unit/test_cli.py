@@ -160,6 +160,13 @@ def test_the_store_is_listed(call, folder):
     assert "(leftover: work)" in out
 
 
+def test_what_only_locks_a_key_is_not_listed(call, folder):
+    before = call("store", "ls", "--store", str(folder))[1]
+    (folder / "clients" / f"{'b' * 20}.lock").touch()
+    (folder / "clients" / f"{'b' * 20}.lease").touch()
+    assert call("store", "ls", "--store", str(folder))[1] == before
+
+
 def test_the_store_of_the_configuration_is_the_default(call, folder, monkeypatch):
     monkeypatch.setenv("ONESHOT_FL_STORE", str(folder))
     assert "model=cnn2" in call("store", "ls")[1]

@@ -32,13 +32,13 @@ def keys(tmp_path):
 
 def _swept(root, *, phase=None, older_than=None, dry_run=False):
     found = sweep(root, phase=phase, older_than=older_than, dry_run=dry_run)
-    return {one.path.name for one in found if one.path.suffix != ".lock"}
+    return {one.path.name for one in found if not one.is_lock}
 
 
 def test_what_a_store_holds(tmp_path, keys):
     (tmp_path / "clients" / f"{keys[0]}.damaged").mkdir()
     (tmp_path / "distill" / keys[2] / "manifest.json").write_text("{}")
-    found = {one.path.name: one for one in holdings(tmp_path) if one.path.suffix != ".lock"}
+    found = {one.path.name: one for one in holdings(tmp_path) if not one.is_lock}
     assert {name: one.kind for name, one in found.items()} == {
         keys[0]: "artifact",
         keys[1]: "artifact",
@@ -127,7 +127,7 @@ def test_what_vanishes_while_it_is_listed_is_gone(tmp_path, keys, monkeypatch):
             return KEY.fullmatch(text)
 
     monkeypatch.setattr("oneshot_fl.inventory.KEY", Vanishing())
-    found = [one for one in holdings(tmp_path) if one.path.suffix != ".lock"]
+    found = [one for one in holdings(tmp_path) if not one.is_lock]
     assert {one.path.name: one.kind for one in found} == {keys[0]: "artifact", keys[2]: "artifact"}
 
 

@@ -218,6 +218,7 @@ def _spec(data: Mapping[str, Any], classes: int, source: str) -> DataSpec:
     channels = data["channels"]
     for name in ("mean", "std"):
         if len(data[name]) not in (1, channels):
-            raise OneshotError(f"{source}: data.{name}={shown(data[name])}: must be 1 or {channels} numbers")
+            wanted = "1 number" if channels == 1 else f"1 or {channels} numbers"
+            raise OneshotError(f"{source}: data.{name}={shown(data[name])}: must be {wanted}")
     mean, std = (tuple(map(float, data[name])) * (channels // len(data[name])) for name in ("mean", "std"))
     return DataSpec(channels, data["size"], classes, mean, std)

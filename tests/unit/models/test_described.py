@@ -89,6 +89,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": {"channels": 1, "size": 10**9, "mean": [0.5], "std": [0.5]}}, "data.size"),
     ({"data": {"channels": 1, "size": 28, "mean": [0.5], "std": [0]}}, "data.std"),
     ({"data": {"channels": 3, "size": 28, "mean": [0.5, 0.5], "std": [0.5]}}, "must be 1 or 3 numbers"),
+    ({"data": {"channels": 1, "size": 28, "mean": [0.5, 0.5], "std": [0.5]}}, "must be 1 number"),
     ({"data": {"channels": 1, "size": 28, "mean": [0.5]}}, "data.std is missing"),
     ({"class_names": ["a", "a"]}, "class_names"),
     ({"class_names": []}, "class_names"),
