@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
-from oneshot_fl.config.tried import latent_of, require_runs
+from oneshot_fl.config.tried import latent_of, require_gradients, require_runs
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -120,6 +120,8 @@ def _member(found: Found, allowed: Collection[str], before: Sequence[Member]) ->
     known = architectures(told, allowed=allowed, source=found.name)
     model = load(file, allowed=allowed)
     require_runs(model, told, known, found.name)
+    if told.kind == "classifier":
+        require_gradients(model, told, found.name)
     return Member(found.name, told, known, model, file.sha256)
 
 

@@ -9,6 +9,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.trial import answered
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
@@ -32,7 +33,13 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
     for count, (images, alone) in COUNTS.items():
         wanted = (count, spec.classes) if classifies else (count, *image)
         try:
-            answer = model(torch.zeros(count, *image)) if classifies else _drawn(model, known[0], spec, count)
+            answer = (
+                answered(model, torch.zeros(count, *image), name)
+                if classifies
+                else _drawn(model, known[0], spec, count)
+            )
+        except OneshotError:
+            raise
         except Exception as error:  # whatever a model raises over its images is its answer
             raise OneshotError(
                 f"{name}: its model does not run on {spec.channels}x{spec.size}x{spec.size} images{alone} "
@@ -41,6 +48,29 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
         if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}")
+
+
+def require_gradients(model: nn.Module, told: ModelDescription, name: str) -> None:
+    """Whether a classifier can be asked in which direction images would have to change: a server inverts it.
+
+    Args:
+        model: in evaluation mode.
+        told: what its file says.
+        name: what errors call the file.
+
+    Raises:
+        OneshotError: it cannot.
+    """
+    spec = told.spec
+    images = torch.zeros(2, spec.channels, spec.size, spec.size, requires_grad=True)
+    with torch.enable_grad():
+        answer = model(images)
+        (gradient,) = torch.autograd.grad(answer.sum(), images, allow_unused=True) if answer.requires_grad else (None,)
+    if gradient is None:
+        raise OneshotError(
+            f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out of "
+            "its forward"
+        )
 
 
 def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec, count: int) -> Tensor:

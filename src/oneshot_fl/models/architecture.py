@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.models.layout import as_it_runs
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
 
@@ -21,8 +22,14 @@ class Architecture:
         return self.recipe.name
 
     def build(self, spec: DataSpec) -> nn.Module:
-        """A model with weights from the global random state."""
-        return self.recipe(spec=spec)
+        """A model with weights from the global random state; of somebody else's code, in a layout that it runs in."""
+        model = self.recipe(spec=spec)
+        foreign = isinstance(model, nn.Module) and not self._runs_in_any_layout
+        return as_it_runs(model, spec) if foreign else model
+
+    @property
+    def _runs_in_any_layout(self) -> bool:
+        return str(self.recipe.settings.get("_target_")).startswith(("oneshot_fl.", "torchvision."))
 
     def as_clients_begin(self, spec: DataSpec, seed: int, client: int | None = None) -> nn.Module:
         """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks.

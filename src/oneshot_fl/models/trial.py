@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
@@ -43,7 +43,7 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             count = sum(parameter.numel() for parameter in model.parameters())
             check_memory(f"{name}: {count:,} parameters", None, 4 * count)
             asked = answers and _is_classifier(model)
-            answer = model(torch.zeros(2, spec.channels, spec.size, spec.size)) if asked else None
+            answer = answered(model, torch.zeros(2, spec.channels, spec.size, spec.size), name) if asked else None
     except OneshotError:
         raise
     except Exception as error:  # whatever an architecture raises is its answer to these settings
@@ -60,6 +60,22 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             f"classes with {told}"
         )
     return model
+
+
+def answered(model: nn.Module, images: Tensor, name: str) -> Any:
+    """What a model says to images, which stay as they were: others are shown the same ones.
+
+    Raises:
+        OneshotError: it changed them.
+    """
+    before = images._version
+    answer = model(images)
+    if images._version != before:
+        raise OneshotError(
+            f"{name}: changes the images that it is given, which other models see too; let it compute on copies, "
+            "x = x - mean and not x.sub_(mean) or x -= mean"
+        )
+    return answer
 
 
 def _is_classifier(model: Any) -> bool:

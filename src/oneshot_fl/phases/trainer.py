@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from oneshot_fl.devices import cpu_has_bf16
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.layout import to_channels_last
 from oneshot_fl.values import Count
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -66,14 +66,8 @@ class ChannelsLast(Callback):
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Lightning's hook, before optimisers are made; stacked weights, which have five dimensions, stay.
-
-        `to` and not `contiguous`, which leaves a weight for one input channel as it is: it fits both layouts, but its
-        outputs would then follow the other one.
-        """
-        for tensor in chain(pl_module.parameters(), pl_module.buffers()):
-            if tensor.ndim == 4:
-                tensor.data = tensor.data.to(memory_format=torch.channels_last)
+        """Lightning's hook, before optimisers are made."""
+        to_channels_last(pl_module)
 
 
 def make_trainer(settings: TrainerSettings, *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:

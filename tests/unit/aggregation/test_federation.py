@@ -131,14 +131,14 @@ def test_decoders_draw_the_federations_classes(write, folder):
 
 @pytest.fixture
 def write_own(folder, tmp_path, monkeypatch):
-    """Write an upload whose model is a user's own class: `width` scores an image, `then` done to them."""
+    """Write an upload whose model is a user's own class: `width` scores of `images`, `then` done to them."""
 
-    def write_own(name: str, *, width: int, then: str = "") -> str:
+    def write_own(name: str, *, width: int, images: str = "x", then: str = "") -> str:
         (tmp_path / f"{name}_net.py").write_text(
             "import torch\n"
             "class Own(torch.nn.Linear):\n"
             f"    def __init__(self): super().__init__(64, {width})\n"
-            f"    def forward(self, x): return super().forward(x.flatten(1)){then}\n"
+            f"    def forward(self, x): return super().forward(({images}).flatten(1)){then}\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         target = f"{name}_net.Own"
@@ -160,6 +160,19 @@ def test_a_model_that_drops_the_axis_of_a_single_image_is_quarantined(write, wri
     write("one")
     found = _reasons(_of(folder, allowed=[write_own("thin", width=3, then=".squeeze()")]))
     assert found == {"thin.safetensors": "its model answers one image with (3,), not (1, 3)"}
+
+
+def test_a_model_that_changes_the_images_of_others_is_quarantined(write, write_own, folder):
+    write("one")
+    found = _reasons(_of(folder, allowed=[write_own("own", width=3, images="x.sub_(0.5)")]))
+    assert found["own.safetensors"].startswith("changes the images that it is given, which other models see too")
+
+
+def test_a_model_that_no_server_could_invert_is_quarantined(write, write_own, folder):
+    write("one")
+    for name, settings in {"first": {"then": ".detach()"}, "second": {"images": "x.detach()"}}.items():
+        found = _reasons(_of(folder, allowed=[write_own(name, width=3, **settings)]))
+        assert found[f"{name}.safetensors"].startswith("its answers have no gradient")
 
 
 class LastOfMany:

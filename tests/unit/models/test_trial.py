@@ -51,5 +51,20 @@ def test_what_does_not_is_named(settings, line):
         check_models([_architecture(side=SMALL.size), _architecture(**settings)], SMALL)
 
 
+class _InPlace(nn.Linear):
+    """Normalises the images of everybody."""
+
+    def __init__(self, spec):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+
+    def forward(self, x):
+        return super().forward(x.sub_(0.5).flatten(1))
+
+
+def test_what_changes_the_images_of_others_is_refused():
+    with pytest.raises(OneshotError, match=r"^own: changes the images that it is given, which other models see too"):
+        check_models([Architecture(recipe_of(_InPlace, name="own"))], SMALL)
+
+
 def test_where_the_side_is_not_known_nothing_is_asked():
     try_model("picky", _architecture(side=224).build, SMALL, answers=False)
