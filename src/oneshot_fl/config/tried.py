@@ -68,8 +68,8 @@ def require_gradients(model: nn.Module, told: ModelDescription, name: str) -> No
         (gradient,) = torch.autograd.grad(answer.sum(), images, allow_unused=True) if answer.requires_grad else (None,)
     if gradient is None:
         raise OneshotError(
-            f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out of "
-            "its forward"
+            f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out "
+            "of its forward"
         )
 
 
