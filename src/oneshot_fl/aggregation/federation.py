@@ -1,7 +1,7 @@
 """From the files of strangers to `Uploads`: loaded, tried, and brought to the classes and images of all."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.described import architectures, load
+from oneshot_fl.config.serving import OPEN, Entrance
 from oneshot_fl.config.tried import latent_of, require_gradients, require_runs
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.described import Kind, ModelDescription
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Uploads
 from oneshot_fl.recipe import Recipe, described, digest_of
@@ -49,9 +50,7 @@ class Federation:
     uploads: Uploads
 
 
-def federation_of(
-    found: Iterable[Found], *, allowed: Collection[str] = (), gate: Recipe[UploadStep] | None = None
-) -> Federation:
+def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entrance: Entrance = OPEN) -> Federation:
     """Read, build and try every file; what is wrong goes to `uploads.quarantined`, the rest is aligned.
 
     The federation's images are those that most uploads take (the first, where equally many do); its classes are the
@@ -61,28 +60,30 @@ def federation_of(
     Args:
         found: the files.
         allowed: architectures that are imported although they are not ours.
-        gate: judges the uploads, where there is one.
+        entrance: who is let in.
 
     Raises:
         NothingLeftError: no file is an upload that can be used.
     """
-    members, unreadable = _read(found, allowed)
+    members, unreadable = _read(found, allowed, entrance.unused)
     turned_away: list[Quarantined] = []
     while True:
         federation = _built(members, unreadable, turned_away)
-        more = [] if gate is None else _turned_away(gate, federation)
+        more = [] if entrance.gate is None else _turned_away(entrance.gate, federation)
         if not more:
             return federation
         turned_away += more
         members = [one for one in members if one.name not in {each.name for each in more}]
 
 
-def _read(found: Iterable[Found], allowed: Collection[str]) -> tuple[list[Member], list[Quarantined]]:
+def _read(
+    found: Iterable[Found], allowed: Collection[str], unused: Mapping[Kind, str]
+) -> tuple[list[Member], list[Quarantined]]:
     members: list[Member] = []
     unreadable: list[Quarantined] = []
     for each in found:
         try:
-            members.append(_member(each, allowed, members))
+            members.append(_member(each, allowed, unused, members))
         except OneshotError as error:
             unreadable.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
     return members, unreadable
@@ -110,11 +111,13 @@ def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quara
     return [one for one in after.quarantined[len(uploads.quarantined) :] if one.name in there]
 
 
-def _member(found: Found, allowed: Collection[str], before: Sequence[Member]) -> Member:
+def _member(found: Found, allowed: Collection[str], unused: Mapping[Kind, str], before: Sequence[Member]) -> Member:
     file = found.read()
     if same := [one.name for one in before if one.sha256 == file.sha256]:
         raise OneshotError(f"{found.name}: is the same file as {same[0]}")
     told = file.description
+    if told.kind in unused:
+        raise OneshotError(f"{found.name}: {unused[told.kind]}")
     if told.kind == "decoder" and told.label_counts is None:
         raise OneshotError(f"{found.name}: a decoder needs label_counts beside it")
     known = architectures(told, allowed=allowed, source=found.name)

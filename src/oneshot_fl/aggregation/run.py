@@ -18,7 +18,7 @@ from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
-from oneshot_fl.config.serving import gate_of, serving_of
+from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import labelled, read_images, tree_by_class
@@ -91,7 +91,7 @@ def _aggregated(
 ) -> dict[str, Any]:
     begun, console = time.perf_counter(), terminal()
     with _nothing_left(strict):
-        federation = federation_of(found_in(uploads), allowed=allowed, gate=gate_of(overrides))
+        federation = federation_of(found_in(uploads), allowed=allowed, entrance=entrance_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each

@@ -1,7 +1,8 @@
 """The server's half of the configuration alone: uploads are there already, and nobody trains."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -10,7 +11,7 @@ from oneshot_fl.config.checks import asking, check, method_needs, no_features
 from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
-from oneshot_fl.config.rules import check_call, check_group
+from oneshot_fl.config.rules import check_call, check_group, target_of
 from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
@@ -19,6 +20,7 @@ from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import all_alike, linear_layers
 from oneshot_fl.models.bank import architecture as structure
+from oneshot_fl.models.described import Kind
 from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
@@ -36,15 +38,44 @@ NEVER_MET = {
 """Needs of a method that uploads do not meet."""
 
 
-def gate_of(overrides: Sequence[str]) -> Recipe[UploadStep] | None:
-    """The gate alone, which judges before anything is chosen for uploads: nothing here depends on them.
+@dataclass(frozen=True)
+class Entrance:
+    """What is asked of an upload before anything is chosen for all of them: nothing here depends on them."""
+
+    gate: Recipe[UploadStep] | None
+    """Judges those that the method uses."""
+    unused: Mapping[Kind, str]
+    """Why an upload of a kind that the method does not use stays out: it would bring classes that nobody teaches."""
+
+
+OPEN = Entrance(None, {})
+"""To everybody."""
+
+
+def entrance_of(overrides: Sequence[str]) -> Entrance:
+    """What the server's settings say of single uploads.
 
     Raises:
         OneshotError: an override is wrong or has no place here, or a setting of the gate is.
     """
     _check_overrides(overrides)
-    chosen = [*_defaults(overrides), *overrides]
-    node = plain(_configuration(chosen).gate)
+    cfg = _configuration([*_defaults(overrides), *overrides])
+    used = method_needs(cfg) | _used_where_there(cfg)
+    kinds: tuple[Kind, ...] = ("classifier", "decoder")
+    unused = {kind: f"is a {kind}, which method={cfg.method.name} does not use" for kind in kinds}
+    return Entrance(_gate(plain(cfg.gate)), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
+
+
+def _used_where_there(cfg: DictConfig) -> frozenset[str]:
+    """What the method can do without: it begins at classifiers, or is warmed up by them, if there are any."""
+    init = cfg.method.get("init")
+    begins: frozenset[str] = (
+        getattr(target_of("method.init", plain(init)), "uses", frozenset()) if init else frozenset()
+    )
+    return begins | frozenset({"classifiers"} if cfg.method.get("warm_up") is not None else ())
+
+
+def _gate(node: Any) -> Recipe[UploadStep] | None:
     check_group("gate", node)
     if not node:
         return None

@@ -14,7 +14,7 @@ KEEPS = "keeps_its_layout"
 
 
 def as_it_runs(model: nn.Module, spec: DataSpec) -> nn.Module:
-    """The same classifier, kept contiguous where it fails in the other layout, as one with `x.view(len(x), -1)` does."""
+    """The same classifier, kept contiguous where it fails in the other layout, as `x.view(len(x), -1)` does."""
     if not _runs_channels_last(model, spec):
         setattr(model, KEEPS, True)
         model.register_forward_pre_hook(_contiguous)

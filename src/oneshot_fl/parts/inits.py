@@ -71,6 +71,8 @@ class AverageWhereAlike:
     """The plain mean of the clients of the student's own architecture; fresh where there is none (FedDF)."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = frozenset({"classifiers"})
+    """What it makes something of where it is there."""
 
     def __init__(self, server: Server) -> None:
         self.uploads = server.uploads

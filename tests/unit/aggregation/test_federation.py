@@ -6,7 +6,7 @@ import torch
 from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
-from oneshot_fl.config.serving import gate_of
+from oneshot_fl.config.serving import Entrance, entrance_of
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.models.aligned import AlignedClassifier
@@ -175,6 +175,22 @@ def test_a_model_that_no_server_could_invert_is_quarantined(write, write_own, fo
         assert found[f"{name}.safetensors"].startswith("its answers have no gradient")
 
 
+@pytest.mark.parametrize(
+    ("method", "names", "reason"),
+    [
+        ("fedchorus", ("a", "b", "c"), "is a decoder, which method=fedchorus does not use"),
+        ("fedcvae_kd", ("x",), "is a classifier, which method=fedcvae_kd does not use"),
+        ("fedmho", ("a", "b", "c", "x"), None),
+    ],
+)
+def test_what_the_method_does_not_use_brings_no_classes(method, names, reason, write, folder):
+    write("one")
+    write("two", kind="decoder", model="cvae_mlp", classes="x", label_counts=(1,))
+    federation = _of(folder, entrance=entrance_of([f"method={method}"]))
+    assert federation.class_names == names
+    assert set(_reasons(federation).values()) == ({reason} if reason else set())
+
+
 class LastOfMany:
     """A gate that turns the last upload away, as long as there is another."""
 
@@ -188,7 +204,7 @@ def test_what_the_gate_turns_away_has_no_say_in_what_the_federation_is(write, fo
     write("1evil", classes="w", mean=0.25, times=100.0)
     for name in ("one", "two"):
         write(name, samples=100)
-    federation = _of(folder, gate=gate_of(()))
+    federation = _of(folder, entrance=entrance_of(()))
     assert _reasons(federation).keys() == {"0evil.safetensors", "1evil.safetensors"}
     assert (federation.class_names, federation.spec.classes, federation.spec.mean) == (("a", "b", "c"), 3, (0.5,))
     assert federation.uploads.sizes == [100, 100]
@@ -202,7 +218,7 @@ def test_what_the_gate_turns_away_has_no_say_in_what_the_federation_is(write, fo
 def test_classes_of_one_honest_client_alone_stay(write, folder):
     write("one")
     write("two", classes="d")
-    assert _of(folder, gate=gate_of(())).class_names == ("a", "b", "c", "d")
+    assert _of(folder, entrance=entrance_of(())).class_names == ("a", "b", "c", "d")
 
 
 def test_images_of_a_majority_that_the_gate_turns_away_are_not_everybodys(write, folder):
@@ -210,7 +226,7 @@ def test_images_of_a_majority_that_the_gate_turns_away_are_not_everybodys(write,
         write(name, size=16, times=100.0)
     for name in ("four", "five"):
         write(name)
-    federation = _of(folder, gate=gate_of(()))
+    federation = _of(folder, entrance=entrance_of(()))
     assert federation.spec.size == 8
     assert [one.name for one in federation.members] == ["five.safetensors", "four.safetensors"]
     assert _reasons(federation).keys() == {"one.safetensors", "two.safetensors", "three.safetensors"}
@@ -220,7 +236,7 @@ def test_the_gate_judges_anew_until_it_turns_nobody_away(write, folder):
     for name in ("a", "b", "c"):
         write(name, classes=f"z{name}")
     (folder / "broken.safetensors").write_bytes(b"x" * 100)
-    federation = _of(folder, gate=recipe_of(LastOfMany))
+    federation = _of(folder, entrance=Entrance(recipe_of(LastOfMany), {}))
     assert federation.class_names == ("z", "a")
     assert list(_reasons(federation).items())[1:] == [
         ("c.safetensors", "the last of 3"),
@@ -232,7 +248,7 @@ def test_the_gate_judges_anew_until_it_turns_nobody_away(write, folder):
 def test_where_the_gate_leaves_nobody_the_reasons_are_told(write, folder):
     write("one", times=100.0)
     with pytest.raises(NothingLeftError, match=r"no upload can be used \(one\.safetensors: .*(explode|statistics)"):
-        _of(folder, gate=gate_of(()))
+        _of(folder, entrance=entrance_of(()))
 
 
 def test_where_nothing_is_left_the_reasons_are_told(folder):

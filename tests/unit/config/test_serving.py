@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oneshot_fl.config.compose import architecture, plain, recipe
-from oneshot_fl.config.serving import gate_of, serving_of
+from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.cvae import mlp
@@ -39,13 +39,13 @@ def test_by_default_it_is_fedchorus_behind_the_gate_and_label_counts_are_estimat
 
 
 def test_the_gate_is_known_before_any_upload_is_and_what_is_wrong_with_it_said():
-    assert gate_of([]).settings["largest_logit"] == 1000.0
+    assert entrance_of([]).gate.settings["largest_logit"] == 1000.0
     chosen = ["gate.images=8", "seed=3"]
-    assert gate_of(chosen).settings == _serving(*chosen)[0].gate.settings
-    assert gate_of(["gate=none"]) is None
+    assert entrance_of(chosen).gate.settings == _serving(*chosen)[0].gate.settings
+    assert entrance_of(["gate=none"]).gate is None
     for override in ("gate=nope", "gate.images=0", "gate.no_such=1", "data=mnist", "no_such=1"):
         with pytest.raises(OneshotError, match=override.partition("=")[0]):
-            gate_of([override])
+            entrance_of([override])
 
 
 def test_the_servers_model_is_built_as_the_first_upload_unless_it_is_named():
