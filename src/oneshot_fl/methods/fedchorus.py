@@ -21,10 +21,12 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 8': and the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
+| Eq. 9'': in the last three tenths of the rounds the w_k of Eq. 12 | `EvidenceWeighted.refit` | `.self_gated` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
-| Eq. 12: self-gated weights, tested where there are label counts | `SelfGated` | `evaluate.ensembles` |
+| Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student; q_k(y): k's share of y | `sent` | `.self_doubt` |
+| Eq. 12': of all samples of y (tested, where there are label counts) | `SelfGated` | `evaluate.ensembles` |
 | the student begins as the clients' plain average where architectures agree | `parts.inits` | `method/init` |
 | T_g = 10 passes over the pool in every budget | `phases.distill` | `method.of.rounds`, `distill.rounds` |
 | by Adam, 2e-3, one cycle | `phases.schedule` | `method.student_optimizer`, `method.student_schedule` |
@@ -35,6 +37,9 @@ by all clients together, is asked to look like something that never was.
 Why evidence: a client that never saw a class is as sure of itself there as elsewhere, so its confidence says little.
 Its logits are products of features and weights, and they grow with the length of the features whatever these show; the
 share that points along the weights of the best class is larger for what the client was trained on.
+
+Why self-gated at last: a student that has heard everybody knows better than any client what an image shows, and so whom
+to ask; too early it would only hear itself.
 
 Upload: the model, and the label counts where `recite.labels=counts` (declared: `uploads.label_counts` in the
 summary); with `recite.labels=estimated` the model alone. No image, and nothing of the test set, is used. A client
@@ -47,17 +52,18 @@ are used in out-of-distribution detection. What was tried, on what, and what cam
 docs/results/fedchorus-development.md.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
-from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.uploads import Recital, Server
 from oneshot_fl.parts.view import Votes
-from oneshot_fl.values import Count, NotNegative
+from oneshot_fl.values import BelowOne, Count, CountOrZero, NotNegative
 
 ALIKE = 1e-4
 """Evidence that deviates by less than this share of its mean is the same for all images, but for rounding."""
@@ -71,12 +77,18 @@ class EvidenceWeighted(Fixed):
     clients and between a client's classes, by what it is where that client is known to be mistaken. The mistakes of
     one without batch normalisation tell less than the whole pool does, which is then what it is measured by.
 
+    Where clients have recitals, evidence teaches until the last rounds. In these the student itself, as it is when a
+    round begins, says whom an image of the pool is sent to (Eq. 12). New images are always answered by evidence.
+
     Args:
-        server: with the clients' classifiers.
+        server: with the clients' classifiers; while a student is taught also with it and with recitals.
         sharpness: of the weights.
         power: of the length of the features that the evidence is divided by.
         doubt: weight of the entropy of a client's answer.
         pool_counts: images that the whole pool counts as, beside a client's mistakes.
+        self_gated: share of the rounds, the last ones, in which the student is asked.
+        self_doubt: weight of the entropy of a client's answer then.
+        rounds: T_g.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "features"})
@@ -84,37 +96,79 @@ class EvidenceWeighted(Fixed):
     deviation: Tensor
     telling: Tensor
     """1 for a client whose mistakes tell something of it, else 0, `[m]`."""
+    shares: Tensor
+    """Every client's share of what recitals show of a class, `[m, c]`."""
+    round: Tensor
+    """The number of the present one."""
 
     def __init__(
-        self, server: Server, *, sharpness: NotNegative, power: NotNegative, doubt: NotNegative, pool_counts: Count
+        self,
+        server: Server,
+        *,
+        sharpness: NotNegative,
+        power: NotNegative,
+        doubt: NotNegative,
+        pool_counts: Count,
+        self_gated: BelowOne,
+        self_doubt: NotNegative,
+        rounds: CountOrZero,
     ) -> None:
         super().__init__(server)
         self.sharpness, self.power, self.doubt, self.pool_counts = sharpness, power, doubt, pool_counts
+        self.self_doubt, self.alone = self_doubt, rounds - round(self_gated * rounds)
+        recitals = server.recitals or ()
+        self.asked = [server.student] if recitals and server.student is not None else []  # a list: not its own state
+        self.gates = False
         models = server.uploads.models
         self.register_buffer("telling", torch.tensor([float(has_batch_norm(model)) for model in models]))
         shape = len(models), server.spec.classes
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("deviation", torch.ones(shape))
+        shares = shown_shares(recitals, server.spec.classes) if recitals else torch.ones(shape)
+        self.register_buffer("shares", shares)
+        self.register_buffer("round", torch.tensor(0))
 
     def forward(self, votes: Votes) -> Tensor:
-        """Log-probabilities `[b, c]`; the label is not used."""
+        """Log-probabilities `[b, c]`, by evidence; the label is not used."""
         return self._weigh(votes.P, evidence(votes, self.power))
 
     def remember(self, votes: Votes) -> Tensor:
-        """The pool keeps all clients' logits and evidence, `[b, m, c + 1]`: what is usual is known once it is full."""
-        return torch.cat([votes.P, evidence(votes, self.power).unsqueeze(2)], dim=2).transpose(0, 1)
+        """The pool keeps all clients' logits and evidence, and room for whom the student asks, `[b, m, c + 2]`.
+
+        What is usual is known once it is full.
+        """
+        found = evidence(votes, self.power).unsqueeze(2)
+        return torch.cat([votes.P, found, torch.zeros_like(found)], dim=2).transpose(0, 1)
 
     def recall(self, entry: Entry) -> Tensor:
-        """The same log-probabilities from what the pool kept."""
-        return self._weigh(*_kept(entry))
+        """Log-probabilities from what the pool kept, in the last rounds self-gated."""
+        P, found, asked = _kept(entry)
+        return weighted_probability(P, asked - self.self_doubt * entropy(P)) if self.gates else self._weigh(P, found)
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
-        """What is usual (Eq. 8); evidence that is the same whatever an image shows counts as usual everywhere."""
+        """What is usual (Eq. 8), and in the last rounds whom the student asks (Eq. 12).
+
+        Evidence that is the same whatever an image shows counts as usual everywhere.
+        """
         entry = joined(pool.entries)
-        trust = self.telling.unsqueeze(1) * entry.trust
-        mean, deviation = usual(*_kept(entry), entry.y, trust, pool_counts=self.pool_counts)
+        trust, (P, found, _) = self.telling.unsqueeze(1) * entry.trust, _kept(entry)
+        mean, deviation = usual(P, found, entry.y, trust, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), torch.inf))
+        self.round += 1
+        self.gates = bool(self.asked) and int(self.round) > self.alone
+        if self.gates:
+            self._ask(pool, batch_size)
+
+    def _ask(self, pool: Pool, batch_size: int) -> None:
+        """Keep beside the pool's images whom the student, as it is now, sends them to."""
+        (student,) = self.asked
+        training = student.training
+        student.eval()
+        for entry in pool.entries:
+            parts = [sent(student, pool.unpack(part), self.shares) for part in entry.x.split(batch_size)]
+            entry.answers[..., -1] = torch.cat(parts)
+        student.train(training)
 
     def _weigh(self, P: Tensor, found: Tensor) -> Tensor:
         said = P.argmax(dim=2)
@@ -125,7 +179,7 @@ class EvidenceWeighted(Fixed):
 class SelfGated(Fixed):
     """The clients' probabilities, weighted by their confidence and by whom the global model sends an image to (Eq. 12).
 
-    Only tested, never a teacher: what came of teaching with it is in docs/results/fedchorus-development.md.
+    Only tested: what teaches in the last rounds is `EvidenceWeighted`, with a student that still learns.
 
     Args:
         server: with label counts n_k and the global model s.
@@ -145,10 +199,8 @@ class SelfGated(Fixed):
 
     def forward(self, votes: Votes) -> Tensor:
         """Log-probabilities `[b, c]`; the label is not used."""
-        with torch.autocast(votes.x.device.type, enabled=False):
-            sent = self.student(votes.x).softmax(dim=1) @ self.shares.T
-        smallest = torch.finfo(sent.dtype).tiny
-        return weighted_probability(votes.P, sent.T.clamp_min(smallest).log() - self.doubt * entropy(votes.P))
+        asked = sent(self.student, votes.x, self.shares).T
+        return weighted_probability(votes.P, asked - self.doubt * entropy(votes.P))
 
 
 def evidence(votes: Votes, power: float) -> Tensor:
@@ -157,6 +209,29 @@ def evidence(votes: Votes, power: float) -> Tensor:
     gap = votes.P.amax(dim=2) - votes.P.mean(dim=2)
     smallest = torch.finfo(gap.dtype).eps
     return (gap / lengths.clamp_min(smallest) ** power).where(lengths > smallest, 0.0)
+
+
+@torch.no_grad()
+def sent(student: nn.Module, x: Tensor, shares: Tensor) -> Tensor:
+    """log sum_y s_y(x) q_k(y), `[b, m]`: how far the global model s sends an image to whom (Eq. 12).
+
+    Args:
+        student: images to logits.
+        x: `[b, C, H, W]`, as models see them.
+        shares: q_k(y), `[m, c]`.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        found = student(x).softmax(dim=1) @ shares.T
+    return found.clamp_min(torch.finfo(found.dtype).tiny).log()
+
+
+def shown_shares(recitals: Sequence[Recital], classes: int) -> Tensor:
+    """Every client's share of what all recitals show of a class, `[m, c]`; 0 where none shows it.
+
+    A recital is drawn by its client's own label distribution, uploaded or estimated (Eqs. 1 and 1').
+    """
+    shown = torch.stack([recital.labels.bincount(minlength=classes) / len(recital.labels) for recital in recitals])
+    return shown / shown.sum(dim=0).where(shown.sum(dim=0) > 0, 1.0)
 
 
 def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
@@ -184,7 +259,7 @@ def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Co
     return torch.stack(means, dim=1), torch.stack(deviations, dim=1)
 
 
-def _kept(entry: Entry) -> tuple[Tensor, Tensor]:
-    """The clients' logits `[m, n, c]` and evidence `[m, n]` that `EvidenceWeighted.remember` left."""
+def _kept(entry: Entry) -> tuple[Tensor, Tensor, Tensor]:
+    """The clients' logits `[m, n, c]`, evidence `[m, n]` and what the student said of whom to ask, `[m, n]`."""
     kept = entry.answers.transpose(0, 1)
-    return kept[..., :-1], kept[..., -1]
+    return kept[..., :-2], kept[..., -2], kept[..., -1]

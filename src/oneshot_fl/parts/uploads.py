@@ -188,7 +188,7 @@ class Server:
     recitals: tuple[Recital, ...] | None = None
     """One of every classifier; made only where some part needs them."""
     student: nn.Module | None = None
-    """The global model, once there is one: for ensembles that are only tested."""
+    """The global model, once there is one: as it is while it is taught, and finished for ensembles that are tested."""
     start: InitialModel | None = None
     """Where the clients of this communication round began; None in the first, where they began at random weights."""
 

@@ -1,7 +1,7 @@
 """Phase 3 as a whole: the global model from the uploads, made once, resumable after every round, stored."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def _make(
 ) -> Artifact:
     init = method.init(server)
     model = together([init(member) for member in members_of(student)])
-    loop = method.loop(server, warm_up=not all_alike(server.uploads.models))
+    loop = method.loop(replace(server, student=model), warm_up=not all_alike(server.uploads.models))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence, shown_shares
 from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.parts.uploads import Recital
 from tests.parts import SMALL, FixedLogits, server_of, votes_of
 
 LOG3 = math.log(3.0)
@@ -21,11 +22,12 @@ FEATURES = [torch.tensor([[3.0, 4.0], [0.6, 0.8]]), torch.tensor([[1.0, 0.0], [4
 NORMALISED = nn.BatchNorm2d(1)
 
 
+EVIDENCE = {"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1}
+SELF_GATED = {"self_gated": 0.5, "self_doubt": 0.0, "rounds": 2}
+
+
 def _ensemble(client: nn.Module = NORMALISED, **options) -> EvidenceWeighted:
-    return EvidenceWeighted(
-        server_of([client, client], spec=TWO),
-        **{"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1, **options},
-    )
+    return EvidenceWeighted(server_of([client, client], spec=TWO), **{**EVIDENCE, **SELF_GATED, **options})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_features_that_are_all_zero_are_no_evidence():
 def test_evidence_that_is_the_same_for_all_images_is_usual_for_each(same):
     ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
     P = torch.stack([torch.linspace(0, 1, 3001), torch.zeros(3001)], dim=1).repeat(2, 1, 1)
-    answers = torch.cat([P, torch.full((2, 3001, 1), same)], dim=2).transpose(0, 1)
+    answers = torch.cat([P, torch.full((2, 3001, 1), same), torch.zeros(2, 3001, 1)], dim=2).transpose(0, 1)
     entry = Entry(torch.zeros(3001, 1, 1, 1), torch.zeros(3001, dtype=torch.long), answers, torch.ones(3001))
     pool.add(entry)
     ensemble.refit(pool, 4, torch.Generator())
@@ -107,6 +109,65 @@ def test_doubt_adds_the_entropy_of_an_answer():
     answer = _ensemble(sharpness=0.0, doubt=3.0)(votes_of(sure, features=[torch.ones(1, 2)] * 2)).exp()
     weight = 1 / (1 + math.exp(-3 * math.log(2)))  # against entropy ln 2
     assert_close(answer, torch.tensor([[weight + (1 - weight) / 2, (1 - weight) / 2]]))
+
+
+def _recital(labels: list[int]) -> Recital:
+    return Recital(torch.zeros(len(labels), 1, 8, 8, dtype=torch.uint8), torch.tensor(labels), "key")
+
+
+RECITALS = (_recital([0, 0]), _recital([0, 0, 1, 1]))
+"""Of what they show client 0 has 1 of 3/2 of class 0 and nothing of class 1, client 1 has the rest."""
+
+
+def test_shares_are_of_what_all_recitals_show_of_a_class():
+    assert_close(shown_shares(RECITALS, 3), torch.tensor([[2 / 3, 0, 0], [1 / 3, 1, 0]]))
+
+
+def _taught(student: nn.Module) -> tuple[EvidenceWeighted, Pool]:
+    """An ensemble that a student learns from, and its pool."""
+    server = replace(server_of([NORMALISED, NORMALISED], spec=TWO, student=student), recitals=RECITALS)
+    ensemble, pool = EvidenceWeighted(server, **EVIDENCE, **SELF_GATED), Pool(server_of(), rounds=1)
+    votes = votes_of(P, features=FEATURES)
+    pool.add(Entry(votes.x, torch.tensor([1, 0]), ensemble.remember(votes), torch.zeros(2)))
+    return ensemble, pool
+
+
+def test_in_the_last_rounds_the_student_says_who_is_asked():
+    # it says [1/4, 3/4], so client 0 is sent 1/4 2/3 = 1/6 of an image and client 1 the rest
+    student = FixedLogits([0.0, LOG3]).train()
+    ensemble, pool = _taught(student)
+    ensemble.refit(pool, 1, torch.Generator())
+    votes = votes_of(P, features=FEATURES)
+    assert_close(ensemble.recall(pool.entries[0]), ensemble(votes))
+    ensemble.refit(pool, 1, torch.Generator())
+    answer = torch.tensor([3 / 4, 1 / 4]) / 6 + torch.tensor([1 / 4, 3 / 4]) * 5 / 6
+    assert_close(ensemble.recall(pool.entries[0]).exp(), answer.expand(2, 2))
+    assert not torch.allclose(ensemble(votes), answer.log().expand(2, 2))  # what is tested is the evidence ensemble
+    assert student.training
+    assert not any("logits" in name for name in ensemble.state_dict())
+
+
+def test_a_stopped_run_goes_on_asking_the_student():
+    ensemble, pool = _taught(FixedLogits([0.0, LOG3]))
+    ensemble.refit(pool, 2, torch.Generator())
+    again, other = _taught(FixedLogits([0.0, LOG3]))
+    again.load_state_dict(ensemble.state_dict())
+    for each, there in ((ensemble, pool), (again, other)):
+        each.refit(there, 2, torch.Generator())
+    assert_close(again.recall(other.entries[0]), ensemble.recall(pool.entries[0]), rtol=0, atol=0)
+    assert again.gates
+
+
+@pytest.mark.parametrize("lacks", ["student", "recitals"])
+def test_without_a_student_or_recitals_evidence_teaches_to_the_end(lacks):
+    there = {"student": FixedLogits([0.0, LOG3]), "recitals": RECITALS}
+    server = replace(server_of([NORMALISED, NORMALISED], spec=TWO), **{**there, lacks: None})
+    ensemble, pool = EvidenceWeighted(server, **EVIDENCE, **SELF_GATED), Pool(server_of(), rounds=1)
+    votes = votes_of(P, features=FEATURES)
+    pool.add(Entry(votes.x, torch.tensor([1, 0]), ensemble.remember(votes), torch.zeros(2)))
+    for _ in range(2):
+        ensemble.refit(pool, 2, torch.Generator())
+    assert_close(ensemble.recall(pool.entries[0]), ensemble(votes))
 
 
 def test_the_global_model_sends_an_image_to_whoever_has_its_class():
