@@ -22,6 +22,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 9'': in the last three tenths of the rounds the w_k of Eq. 12 | `EvidenceWeighted.refit` | `.self_gated` |
+| where a class is shown by two clients in the mean, 1/c sum_y 1 / sum_k q_k(y)^2 >= 2 | `owners` | `.owners` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
@@ -39,7 +40,7 @@ Its logits are products of features and weights, and they grow with the length o
 share that points along the weights of the best class is larger for what the client was trained on.
 
 Why self-gated at last: a student that has heard everybody knows better than any client what an image shows, and so whom
-to ask; too early it would only hear itself.
+to ask. Too early it would only hear itself, and so it would where every class has one client that knows it.
 
 Upload: the model, and the label counts where `recite.labels=counts` (declared: `uploads.label_counts` in the
 summary); with `recite.labels=estimated` the model alone. No image, and nothing of the test set, is used. A client
@@ -77,8 +78,9 @@ class EvidenceWeighted(Fixed):
     clients and between a client's classes, by what it is where that client is known to be mistaken. The mistakes of
     one without batch normalisation tell less than the whole pool does, which is then what it is measured by.
 
-    Where clients have recitals, evidence teaches until the last rounds. In these the student itself, as it is when a
-    round begins, says whom an image of the pool is sent to (Eq. 12). New images are always answered by evidence.
+    Where clients have recitals and share classes, evidence teaches until the last rounds. In these the student itself,
+    as it is when a round begins, says whom an image of the pool is sent to (Eq. 12). New images are always answered by
+    evidence.
 
     Args:
         server: with the clients' classifiers; while a student is taught also with it and with recitals.
@@ -87,6 +89,7 @@ class EvidenceWeighted(Fixed):
         doubt: weight of the entropy of a client's answer.
         pool_counts: images that the whole pool counts as, beside a client's mistakes.
         self_gated: share of the rounds, the last ones, in which the student is asked.
+        owners: how many clients have to show a class for that, in the mean over the classes.
         self_doubt: weight of the entropy of a client's answer then.
         rounds: T_g.
     """
@@ -110,22 +113,23 @@ class EvidenceWeighted(Fixed):
         doubt: NotNegative,
         pool_counts: Count,
         self_gated: BelowOne,
+        owners: NotNegative,
         self_doubt: NotNegative,
         rounds: CountOrZero,
     ) -> None:
         super().__init__(server)
         self.sharpness, self.power, self.doubt, self.pool_counts = sharpness, power, doubt, pool_counts
         self.self_doubt, self.alone = self_doubt, rounds - round(self_gated * rounds)
-        recitals = server.recitals or ()
-        self.asked = [server.student] if recitals and server.student is not None else []  # a list: not its own state
         self.gates = False
         models = server.uploads.models
         self.register_buffer("telling", torch.tensor([float(has_batch_norm(model)) for model in models]))
         shape = len(models), server.spec.classes
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("deviation", torch.ones(shape))
-        shares = shown_shares(recitals, server.spec.classes) if recitals else torch.ones(shape)
+        shares = shown_shares(server.recitals, server.spec.classes) if server.recitals else torch.ones(shape)
         self.register_buffer("shares", shares)
+        shared = bool(server.recitals) and mean_owners(shares) >= owners
+        self.asked = [server.student] if shared and server.student is not None else []  # a list: not its own state
         self.register_buffer("round", torch.tensor(0))
 
     def forward(self, votes: Votes) -> Tensor:
@@ -232,6 +236,16 @@ def shown_shares(recitals: Sequence[Recital], classes: int) -> Tensor:
     """
     shown = torch.stack([recital.labels.bincount(minlength=classes) / len(recital.labels) for recital in recitals])
     return shown / shown.sum(dim=0).where(shown.sum(dim=0) > 0, 1.0)
+
+
+def mean_owners(shares: Tensor) -> float:
+    """How many clients show a class, in the mean over those that are shown: 1 / sum_k q_k(y)^2, which is n of n alike.
+
+    Args:
+        shares: q_k(y), `[m, c]`.
+    """
+    squares = shares.square().sum(dim=0)
+    return float((1 / squares[squares > 0]).mean())
 
 
 def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:

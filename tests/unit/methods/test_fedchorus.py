@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence, shown_shares
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence, mean_owners, shown_shares
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital
 from tests.parts import SMALL, FixedLogits, server_of, votes_of
@@ -23,7 +23,7 @@ NORMALISED = nn.BatchNorm2d(1)
 
 
 EVIDENCE = {"sharpness": 2.0, "power": 1.0, "doubt": 0.0, "pool_counts": 1}
-SELF_GATED = {"self_gated": 0.5, "self_doubt": 0.0, "rounds": 2}
+SELF_GATED = {"self_gated": 0.5, "owners": 1.3, "self_doubt": 0.0, "rounds": 2}
 
 
 def _ensemble(client: nn.Module = NORMALISED, **options) -> EvidenceWeighted:
@@ -123,6 +123,12 @@ def test_shares_are_of_what_all_recitals_show_of_a_class():
     assert_close(shown_shares(RECITALS, 3), torch.tensor([[2 / 3, 0, 0], [1 / 3, 1, 0]]))
 
 
+def test_how_many_show_a_class_in_the_mean():
+    # of class 0 the shares are 2/3 and 1/3, as if 9/5 clients showed it; of class 1 one does, of class 2 none
+    assert mean_owners(shown_shares(RECITALS, 3)) == pytest.approx((9 / 5 + 1) / 2)
+    assert mean_owners(torch.full((4, 2), 0.25)) == pytest.approx(4.0)
+
+
 def _taught(student: nn.Module) -> tuple[EvidenceWeighted, Pool]:
     """An ensemble that a student learns from, and its pool."""
     server = replace(server_of([NORMALISED, NORMALISED], spec=TWO, student=student), recitals=RECITALS)
@@ -158,12 +164,12 @@ def test_a_stopped_run_goes_on_asking_the_student():
     assert again.gates
 
 
-@pytest.mark.parametrize("lacks", ["student", "recitals"])
-def test_without_a_student_or_recitals_evidence_teaches_to_the_end(lacks):
+@pytest.mark.parametrize(("lacks", "owners"), [({"student": None}, 1.3), ({"recitals": None}, 1.3), ({}, 1.5)])
+def test_without_a_student_or_recitals_or_shared_classes_evidence_teaches_to_the_end(lacks, owners):
     there = {"student": FixedLogits([0.0, LOG3]), "recitals": RECITALS}
-    server = replace(server_of([NORMALISED, NORMALISED], spec=TWO), **{**there, lacks: None})
-    ensemble, pool = EvidenceWeighted(server, **EVIDENCE, **SELF_GATED), Pool(server_of(), rounds=1)
-    votes = votes_of(P, features=FEATURES)
+    server = replace(server_of([NORMALISED, NORMALISED], spec=TWO), **{**there, **lacks})
+    ensemble = EvidenceWeighted(server, **EVIDENCE, **{**SELF_GATED, "owners": owners})
+    pool, votes = Pool(server_of(), rounds=1), votes_of(P, features=FEATURES)
     pool.add(Entry(votes.x, torch.tensor([1, 0]), ensemble.remember(votes), torch.zeros(2)))
     for _ in range(2):
         ensemble.refit(pool, 2, torch.Generator())
