@@ -220,7 +220,10 @@ def aggregate(
     if allow:
         _find_own_code(apart_from=uploads)
     rest = [each for each in overrides or () if not each.startswith("test=")]
-    tested = next((Path(each.removeprefix("test=")) for each in overrides or () if each.startswith("test=")), test)
+    folders = [each.removeprefix("test=") for each in overrides or () if each.startswith("test=")]
+    if "" in folders:
+        raise OneshotError("test=: names no folder; give one with a folder of images for each class, or leave it out")
+    tested = Path(folders[-1]) if folders else test
     run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
 
 

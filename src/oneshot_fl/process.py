@@ -1,5 +1,6 @@
 """How this process prints, shares the cores, keeps its memory (the user's own settings win), and is stopped."""
 
+import codecs
 import ctypes
 import io
 import os
@@ -25,10 +26,20 @@ def print_whatever_it_is() -> None:
     """Letters that stdout cannot encode, as of file names that are not UTF-8, are printed as escapes (`\\udce9`).
 
     One of them would else end the program and lose all lines after it. Where stdout gives such names back byte by byte
-    (`surrogateescape`) it goes on doing so.
+    (`surrogateescape`) it goes on doing so, and escapes the others.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        codecs.register_error("bytes_or_escapes", _bytes_or_escapes)
+        sys.stdout.reconfigure(
+            errors="backslashreplace" if sys.stdout.errors == "strict" else "bytes_or_escapes",
+        )
+
+
+def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
 
 
 def share_the_cores() -> None:

@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -13,9 +14,23 @@ from oneshot_fl.process import (
     again_and_again,
     interruption,
     keep_freed_memory,
+    print_whatever_it_is,
     share_the_cores,
     stoppable,
 )
+
+
+@pytest.mark.parametrize(
+    ("errors", "printed"), [("strict", rb"\u03b1 \udce9"), ("surrogateescape", b"\\u03b1 \xe9"), ("ignore", b" ")]
+)
+def test_letters_that_stdout_has_not_got_are_escaped_and_bytes_given_back_where_it_does_that(
+    errors, printed, monkeypatch
+):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", errors=errors))
+    print_whatever_it_is()
+    print("\u03b1", "\udce9", end="", flush=True)
+    assert written.getvalue() == printed
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.found import Found
-from oneshot_fl.artifacts import fingerprint
+from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
-from oneshot_fl.config.tried import latent_of, require_gradients, require_runs
+from oneshot_fl.config.tried import latent_of, require_runs, require_teaches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -25,6 +25,8 @@ from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantine
 from oneshot_fl.recipe import Recipe, described, digest_of
 
 T = TypeVar("T", bound=Hashable)
+TOLD = 5
+"""Reasons that a line has room for."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,9 @@ def _read(
 def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
     """The federation of those of `read` whose images most of them take."""
     if not read:
-        reasons = "; ".join(f"{one.name}: {one.reason}" for one in [*unreadable, *turned_away])
-        raise NothingLeftError(f"no upload can be used ({reasons})")
+        reasons = [f"{one.name}: {one.reason}" for one in [*unreadable, *turned_away]]
+        more = f"; and {len(reasons) - TOLD} more" * (len(reasons) > TOLD)
+        raise NothingLeftError(f"no upload can be used ({'; '.join(reasons[:TOLD])}{more})")
     size = _most_common([_images_of(one) for one in read])
     members = [one for one in read if _images_of(one) == size]
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
@@ -123,8 +126,7 @@ def _member(found: Found, allowed: Collection[str], unused: Mapping[Kind, str], 
     known = architectures(told, allowed=allowed, source=found.name)
     model = load(file, allowed=allowed)
     require_runs(model, told, known, found.name)
-    if told.kind == "classifier":
-        require_gradients(model, told, found.name)
+    require_teaches(model, told, found.name)
     return Member(found.name, told, known, model, file.sha256)
 
 
@@ -210,10 +212,21 @@ def _counts(told: ModelDescription, positions: Sequence[int | None]) -> Tensor |
     return torch.tensor([0 if place is None else told.label_counts[place] for place in positions])
 
 
+@torch.no_grad()
+def _answers(member: Member) -> str | None:
+    """What somebody else's classifier says to two images: its code may also read what no key knows, as a file."""
+    told = member.description
+    if told.kind != "classifier":
+        return None
+    images = torch.linspace(-1, 1, 2 * told.spec.channels * told.spec.size**2)
+    return tensor_hash([member.model(images.view(2, told.spec.channels, told.spec.size, told.spec.size))])
+
+
 def _key(member: Member, spec: DataSpec, names: tuple[str, ...], samples: int) -> str:
     """Of the file's content, of what the federation makes of it, and of the code of both."""
     inputs = {
         "file": member.sha256,
+        "answers": _answers(member) if any(one.is_foreign for one in member.architectures) else None,
         "architectures": described(member.architectures),
         "spec": described(spec),
         "class_names": list(names),

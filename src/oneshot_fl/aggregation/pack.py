@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config.compose import choice
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
-from oneshot_fl.config.tried import require_gradients, require_runs
+from oneshot_fl.config.tried import require_runs, require_teaches
 from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
@@ -41,6 +41,8 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description = _fitting(state, told, target, arguments, foreign)
     expected = build(description, allowed=foreign, source=str(model)).state_dict()
+    if whole := [name for name, each in expected.items() if each.is_floating_point() > state[name].is_floating_point()]:
+        raise OneshotError(f"{model}: tensor {whole[0]} is {state[whole[0]].dtype}; save the model's ordinary weights")
     make_folder(out.parent)
     with replacing(out) as new:
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
@@ -48,8 +50,7 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         known = architectures(description, allowed=foreign, source=str(out))
         made = load(file, allowed=foreign)
         require_runs(made, description, known, str(out))
-        if description.kind == "classifier":
-            require_gradients(made, description, str(out))
+        require_teaches(made, description, str(out))
     return file.sha256
 
 
@@ -57,7 +58,7 @@ def state_of(path: Path) -> dict[str, Tensor]:
     """The tensors of a model that somebody saved on this machine.
 
     Raises:
-        OneshotError: it cannot be read, or holds no model.
+        OneshotError: it cannot be read, or holds no model, or one of tensors that no upload has.
     """
     try:
         try:
@@ -70,7 +71,21 @@ def state_of(path: Path) -> dict[str, Tensor]:
     found = found.get("state_dict", found) if isinstance(found, Mapping) else found
     if not isinstance(found, Mapping) or not found or not all(isinstance(each, Tensor) for each in found.values()):
         raise OneshotError(f"{path}: holds neither a state dict nor a module")
+    for name, tensor in found.items():
+        if what := _unusual(tensor):
+            raise OneshotError(f"{path}: tensor {name} is {what}; save the model's ordinary weights")
     return {str(name): tensor for name, tensor in found.items()}
+
+
+def _unusual(tensor: Tensor) -> str | None:
+    """What is unlike the weights that a file of uploads holds; None of those."""
+    kinds = {
+        "quantized": tensor.is_quantized,
+        "without numbers (meta)": tensor.is_meta,
+        "complex": tensor.is_complex(),
+        f"{tensor.layout}": tensor.layout != torch.strided,
+    }
+    return next((what for what, so in kinds.items() if so), None)
 
 
 def _fitting(

@@ -167,7 +167,7 @@ def _refused_as_line(make: Callable[[], nn.Module], source: str) -> nn.Module:
         model = make()
     except OneshotError:
         raise
-    except Exception as error:  # whatever a builder raises is its answer to these arguments
+    except (Exception, SystemExit) as error:  # whatever a builder raises is its answer to these arguments
         raise OneshotError(f"{source}: its architecture cannot be built ({named_line(error)})") from error
     if not isinstance(model, nn.Module):
         raise OneshotError(f"{source}: its architecture makes no torch module, but {type(model).__name__}")

@@ -36,7 +36,8 @@ def _of_a_word(error: Exception, text: str) -> str | None:
         return f"{override}: cannot be read as key=value{_in_quotes(override)}"
     if match := re.search(r"Ambiguous value for argument '(.+?)' 1\. To use it", text):
         return (
-            f"{match[1]}: a single run takes one value, and only python -m oneshot_fl -m several{_in_quotes(match[1])}"
+            f"{match[1]}: one value is taken here; several are a sweep of runs, python -m oneshot_fl -m"
+            f"{_in_quotes(match[1])}"
         )
     return None
 

@@ -50,17 +50,21 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}")
 
 
-def require_gradients(model: nn.Module, told: ModelDescription, name: str) -> None:
-    """Whether a classifier can be asked in which direction images would have to change: a server inverts it.
+def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None:
+    """Whether a classifier answers with logits, and says in which direction images would have to change them.
+
+    A server takes its answers for logits, and inverts it.
 
     Args:
-        model: in evaluation mode.
+        model: in evaluation mode; one that is no classifier is not asked.
         told: what its file says.
         name: what errors call the file.
 
     Raises:
-        OneshotError: it cannot.
+        OneshotError: it does not.
     """
+    if told.kind != "classifier":
+        return
     spec = told.spec
     images = torch.zeros(2, spec.channels, spec.size, spec.size, requires_grad=True)
     with torch.enable_grad():
@@ -71,6 +75,8 @@ def require_gradients(model: nn.Module, told: ModelDescription, name: str) -> No
             f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out "
             "of its forward"
         )
+    if bool((answer >= 0).all()) and torch.allclose(answer.sum(dim=1), torch.ones(2), atol=1e-4):
+        raise OneshotError(f"{name}: answers with probabilities instead of logits; leave the softmax at its end out")
 
 
 def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec, count: int) -> Tensor:

@@ -24,12 +24,12 @@ class Architecture:
     def build(self, spec: DataSpec) -> nn.Module:
         """A model with weights from the global random state; of somebody else's code, in a layout that it runs in."""
         model = self.recipe(spec=spec)
-        foreign = isinstance(model, nn.Module) and not self._runs_in_any_layout
-        return as_it_runs(model, spec) if foreign else model
+        return as_it_runs(model, spec) if self.is_foreign and isinstance(model, nn.Module) else model
 
     @property
-    def _runs_in_any_layout(self) -> bool:
-        return str(self.recipe.settings.get("_target_")).startswith(("oneshot_fl.", "torchvision."))
+    def is_foreign(self) -> bool:
+        """Whether neither we nor torchvision wrote it."""
+        return not str(self.recipe.settings.get("_target_")).startswith(("oneshot_fl.", "torchvision."))
 
     def as_clients_begin(self, spec: DataSpec, seed: int, client: int | None = None) -> nn.Module:
         """Initial weights depend on seed and architecture only: equal clients start equal, as FedAvg asks.

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.record import EXPORT, SUMMARY
 from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
@@ -67,7 +67,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     if not formats:
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
     served = load(place, allowed=allowed)
-    folder = out if out is not None else (place if place.is_dir() else place.parent) / "export"
+    folder = out if out is not None else (place if place.is_dir() else place.parent) / EXPORT
     make_folder(folder)
     card = folder / "README.md"
     _require_no_other(card)

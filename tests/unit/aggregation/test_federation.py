@@ -191,6 +191,28 @@ def test_what_the_method_does_not_use_brings_no_classes(method, names, reason, w
     assert set(_reasons(federation).values()) == ({reason} if reason else set())
 
 
+def test_a_model_that_answers_with_probabilities_is_quarantined(write, write_own, folder):
+    write("one")
+    found = _reasons(_of(folder, allowed=[write_own("sure", width=3, then=".softmax(1)")]))
+    assert found["sure.safetensors"].startswith("answers with probabilities instead of logits")
+
+
+def test_a_key_follows_what_somebody_elses_model_reads_besides_its_file(write_own, folder, monkeypatch):
+    target = write_own("reads", width=3, then=" * float(__import__('os').environ['GAIN'])")
+    keys = []
+    for gain in ("1", "1", "2"):
+        monkeypatch.setenv("GAIN", gain)
+        keys.append(_of(folder, allowed=[target]).uploads.classifiers[0].key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_of_many_reasons_why_no_upload_can_be_used_the_first_are_told(folder):
+    for number in range(9):
+        (folder / f"{number}.safetensors").write_bytes(b"nothing")
+    with pytest.raises(NothingLeftError, match=r"4\.safetensors: .*; and 4 more\)$"):
+        _of(folder)
+
+
 class LastOfMany:
     """A gate that turns the last upload away, as long as there is another."""
 

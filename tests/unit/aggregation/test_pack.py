@@ -156,6 +156,26 @@ def test_what_holds_no_model_is_refused(content, tmp_path):
         state_of(tmp_path / "model.pt")
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda each: each.to_sparse(), "torch.sparse_coo"),
+        (lambda each: each.to("meta"), "without numbers"),
+        (lambda each: each.to(torch.complex64), "complex"),
+        (lambda each: torch.quantize_per_tensor(each, 0.1, 0, torch.qint8), "quantized"),
+        (lambda each: each.to(torch.int8), "torch.int8"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_weights_that_are_not_of_an_ordinary_kind_are_refused_by_name(change, what, tmp_path):
+    state = cnn2(SMALL, norm=True).state_dict()
+    name = next(name for name, each in state.items() if each.is_floating_point())
+    torch.save({**state, name: change(state[name])}, tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=rf"model\.pt: tensor {name} is {what}"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "a.safetensors")
+    assert not (tmp_path / "a.safetensors").exists()
+
+
 SPELT_OTHERWISE = ("a", " caf\u00e9 ", "cafe\u0301 noir")
 AS_THEY_SHOULD_BE = ("a", "caf\u00e9", "caf\u00e9 noir")
 

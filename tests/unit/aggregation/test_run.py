@@ -10,9 +10,12 @@ from PIL import Image
 
 import oneshot_fl
 from oneshot_fl import cli
+from oneshot_fl.aggregation.run import _older_told
 from oneshot_fl.config.described import load
 from oneshot_fl.data.decode import Tones
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import read_model
+from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.about import about
 
 HERE = ("trainer=cpu", "logger=none")
@@ -100,6 +103,28 @@ def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):
     code, printed = call(uploads, "--out", str(tmp_path / "out"), "--strict")
     assert (code, "bad.pt: is no .safetensors file" in printed, "--strict" in printed) == (2, True, True)
     assert call(str(tmp_path / "absent"), "--out", str(tmp_path / "out"))[0] == 2
+
+
+@pytest.mark.parametrize("end", [Interrupted(2), OneshotError("no")])
+def test_one_that_fails_or_is_stopped_tells_of_the_earlier_model(end, tmp_path, capsys):
+    (tmp_path / "server.safetensors").touch()
+    with pytest.raises(type(end)), _older_told(tmp_path / "server.safetensors"):
+        raise end
+    assert "is of an earlier aggregation, and stays as it is" in capsys.readouterr().err
+
+
+def test_what_was_exported_of_an_earlier_model_is_told(uploads, call, tmp_path):
+    out = tmp_path / "out"
+    assert "export it anew" not in call(uploads, "--out", str(out), "method=fedavg")[1]
+    (out / "export").mkdir()
+    assert f"{out}/export: is of the model before this one" in call(uploads, "--out", str(out), "method=fedavg")[1]
+
+
+def test_of_two_test_sets_the_last_counts_and_an_empty_word_names_none(uploads, call, tmp_path):
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg", "test=", "test=x")
+    assert (code, "test=: names no folder" in printed) == (2, True), printed
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg", "test=first", "test=last")
+    assert (code, "test=last" in printed, "first" in printed) == (2, True, False), printed
 
 
 def test_one_that_fails_leaves_an_earlier_model_as_it_was(uploads, call, folder, tmp_path):
