@@ -67,9 +67,14 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
         return
     spec = told.spec
     images = torch.zeros(2, spec.channels, spec.size, spec.size, requires_grad=True)
-    with torch.enable_grad():
-        answer = model(images)
-        (gradient,) = torch.autograd.grad(answer.sum(), images, allow_unused=True) if answer.requires_grad else (None,)
+    try:
+        with torch.enable_grad():
+            answer = model(images)
+            (gradient,) = (
+                torch.autograd.grad(answer.sum(), images, allow_unused=True) if answer.requires_grad else [None]
+            )
+    except Exception as error:  # whatever a model raises is its answer
+        raise OneshotError(f"{name}: cannot be asked for gradients ({named_line(error)})") from error
     if gradient is None:
         raise OneshotError(
             f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out "
