@@ -27,12 +27,30 @@ LIMITS = """## Intended use and limits
 
 
 def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Sequence[str]) -> str:
-    """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one."""
-    title = f"{_text(summary['method'])} on {_text(summary['data'])}" if summary else "Image classifier"
-    figures = [_figures(summary["server"])] if summary else []
-    limits = LIMITS.format(tested=TESTED if summary else UNTESTED)
-    parts = [f"# {title}", _what(served, summary), _usage(served, files), _classes(served, summary), *figures, limits]
+    """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one.
+
+    Args:
+        summary: of a run, or of an aggregation, which has no figures of classes.
+    """
+    of_run = None if summary is None or is_of_aggregation(summary) else summary
+    figures = [_figures(of_run["server"])] if of_run else []
+    tested = summary is not None and summary["server"]["accuracy_last"] is not None
+    limits = LIMITS.format(tested=TESTED if tested else UNTESTED)
+    parts = [_title(summary), _what(served, summary), _usage(served, files), _classes(served, of_run), *figures, limits]
     return "\n\n".join(parts) + "\n"
+
+
+def is_of_aggregation(summary: Mapping[str, Any]) -> bool:
+    """Whether a summary is of an aggregation of uploads, with all that a card tells of one."""
+    told = {"method", "accepted", "versions", "server"} <= summary.keys()
+    return told and summary.get("kind") == "aggregation" and {"model", "accuracy_last"} <= summary["server"].keys()
+
+
+def _title(summary: Mapping[str, Any] | None) -> str:
+    if summary is None:
+        return "# Image classifier"
+    of = f"of {len(summary['accepted'])} uploads" if is_of_aggregation(summary) else f"on {_text(summary['data'])}"
+    return f"# {_text(summary['method'])} {of}"
 
 
 def is_card(text: str) -> bool:
@@ -62,13 +80,27 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
 
 
 def _origin(summary: Mapping[str, Any]) -> dict[str, str]:
-    partition = summary["partition"]
+    of_uploads = is_of_aggregation(summary)
+    model = summary["server"]["model"] if of_uploads else summary["models"]["server"]
     return {
         "method": _text(summary["method"]),
-        "architecture": _text(summary["models"]["server"]),
+        "architecture": _text(model),
+        **(_of_uploads(summary) if of_uploads else _of_clients(summary)),
+        "made with": _text(", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
+    }
+
+
+def _of_uploads(summary: Mapping[str, Any]) -> dict[str, str]:
+    accuracy = summary["server"]["accuracy_last"]
+    tested = {} if accuracy is None else {"accuracy on its test set": _percent(accuracy)}
+    return {"uploads": f"{len(summary['accepted'])}", **tested}
+
+
+def _of_clients(summary: Mapping[str, Any]) -> dict[str, str]:
+    partition = summary["partition"]
+    return {
         "data": f"{_text(summary['data'])} (SHA-256 {_text(summary['data_sha256'][:16])})",
         "clients": f"{len(partition['sizes'])}, {_text(partition['name'])}, {sum(partition['sizes'])} images",
-        "made with": _text(", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
     }
 
 

@@ -22,7 +22,7 @@ from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.process import say
-from oneshot_fl.serving.card import is_card, model_card
+from oneshot_fl.serving.card import is_card, is_of_aggregation, model_card
 from oneshot_fl.serving.load import load
 from oneshot_fl.serving.model import ServedModel
 
@@ -98,10 +98,10 @@ def _require_no_other(card: Path) -> None:
 
 
 def _summary(place: Path) -> dict[str, Any] | None:
-    """Of the run that left the model, where there is one that tells class by class."""
+    """Of the run that left the model, where there is one that tells class by class, or of the aggregation."""
     try:
         found = json.loads((place / SUMMARY).read_text())
-        return found if "by_class" in found["server"] else None
+        return found if "by_class" in found["server"] or is_of_aggregation(found) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -67,6 +67,26 @@ def test_of_a_model_without_a_run_only_the_classes_are_told():
     assert "On the test set" not in card
 
 
+OF_UPLOADS = {
+    "kind": "aggregation",
+    "method": "fedchorus",
+    "accepted": ["a.safetensors", "b.safetensors"],
+    "versions": {"torch": "2"},
+    "server": {"model": "cnn2", "accuracy_last": 0.55},
+}
+
+
+def test_a_model_of_uploads_is_told_by_them_and_by_its_one_figure():
+    card = model_card(SERVED, OF_UPLOADS, [])
+    assert card.startswith("# fedchorus of 2 uploads\n")
+    for line in ("| architecture | cnn2 |", "| uploads | 2 |", "| accuracy on its test set | 55.0% |", "0. healthy"):
+        assert line in card.splitlines()
+    assert "Figures above hold" in card
+    untested = model_card(SERVED, {**OF_UPLOADS, "server": {"model": "cnn2", "accuracy_last": None}}, [])
+    assert "accuracy on its test set" not in untested
+    assert "It has no figures here:" in untested
+
+
 HOSTILE = ("<img src=x>", "![x](http://a.example/t.png)", "a|b", "5. *b*", "- `c`", "[d](javascript:alert(1))", "&lt;")
 HONEST = ("T-shirt", "digit_3", "1.5 mm", "café, noir", "it's")
 
