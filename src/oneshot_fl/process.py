@@ -28,11 +28,10 @@ def print_whatever_it_is() -> None:
     One of them would else end the program and lose all lines after it. Where stdout gives such names back byte by byte
     (`surrogateescape`) it goes on doing so, and escapes the others.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
-        codecs.register_error("bytes_or_escapes", _bytes_or_escapes)
-        sys.stdout.reconfigure(
-            errors="backslashreplace" if sys.stdout.errors == "strict" else "bytes_or_escapes",
-        )
+    codecs.register_error("bytes_or_escapes", _bytes_or_escapes)
+    instead = {"strict": "backslashreplace", "surrogateescape": "bytes_or_escapes"}
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in instead:
+        sys.stdout.reconfigure(errors=instead[sys.stdout.errors])
 
 
 def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -41,8 +41,9 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description = _fitting(state, told, target, arguments, foreign)
     expected = build(description, allowed=foreign, source=str(model)).state_dict()
-    if whole := [name for name, each in expected.items() if each.is_floating_point() > state[name].is_floating_point()]:
-        raise OneshotError(f"{model}: tensor {whole[0]} is {state[whole[0]].dtype}; save the model's ordinary weights")
+    for name, each in expected.items():
+        if each.is_floating_point() and not state[name].is_floating_point():
+            raise OneshotError(f"{model}: tensor {name} is {state[name].dtype}; save the model's ordinary weights")
     make_folder(out.parent)
     with replacing(out) as new:
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
