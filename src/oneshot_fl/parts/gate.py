@@ -41,6 +41,8 @@ class Probed:
     strangeness: float | None
     """How far the layers' means on the probes are from the running means, in running variances; the mean over channels,
     the largest of the layers. None without batch normalisation."""
+    layers: str
+    """The layers with batch normalisation: how far their means are usually depends on what they are."""
     favourite: int
     """The class that it says most often."""
     share: float
@@ -59,7 +61,8 @@ class Gate:
         least_spread: of the answers; below it a model says the same whatever it is shown.
         most_doubt: as a share of the largest entropy; above it a model knows nothing.
         strangeness: of the running statistics, in variances, that is always too much.
-        times_usual: with three or more classifiers, also this many times the median, if that is above a quarter.
+        times_usual: also this many times the median of the classifiers with the same layers, where there are three or
+            more of them, if that is above a quarter.
         seed: of the probes.
     """
 
@@ -108,6 +111,7 @@ class Gate:
             spread=float(P.std(dim=0).max()),
             doubt=float(entropy(P[:, known]).mean()) / math.log(max(2, len(known))),
             strangeness=max(strange) if strange else None,
+            layers=", ".join(f"{type(layer).__name__}({layer.num_features})" for layer in norm_layers(model)),
             favourite=int(said.argmax()),
             share=float(said.max()) / len(P),
         )
@@ -118,14 +122,19 @@ class Gate:
 
     def _of_answers(self, probed: dict[str, Probed]) -> dict[str, str]:
         reasons = {name: reason for name, found in probed.items() if (reason := self._wrong(found))}
-        usual = [found.strangeness for name, found in probed.items() if found.strangeness and name not in reasons]
-        limit = max(0.25, self.times_usual * median(usual)) if len(usual) >= 3 else math.inf
-        for name, found in probed.items():
-            if name not in reasons and found.strangeness is not None and found.strangeness > limit:
-                reasons[name] = _misfit(
-                    found.strangeness, f"{limit:.3g}, {self.times_usual:g} times what is usual here"
-                )
+        sound = {name: found for name, found in probed.items() if name not in reasons}
+        for layers in sorted({found.layers for found in sound.values()}):
+            peers = {name: found for name, found in sound.items() if found.layers == layers}
+            reasons |= self._unusual({name: found.strangeness for name, found in peers.items() if found.strangeness})
         return reasons
+
+    def _unusual(self, peers: dict[str, float]) -> dict[str, str]:
+        """Whose running statistics are much further from its weights than those of others with the same layers."""
+        if len(peers) < 3:
+            return {}
+        limit = max(0.25, self.times_usual * median(peers.values()))
+        told = f"{limit:.3g}, {self.times_usual:g} times what is usual here"
+        return {name: _misfit(far, told) for name, far in peers.items() if far > limit}
 
     def _wrong(self, found: Probed) -> str | None:
         """What is wrong with one classifier's answers, whatever the others say."""

@@ -120,16 +120,43 @@ def test_answers_that_are_not_finite_are_seen_though_all_weights_are():
     assert "not finite" in GATE(uploads_of([huge], [1])).quarantined[0].reason
 
 
-def test_the_usual_is_asked_only_of_three_clients_or_more(honest):
-    """Two clients do not outvote each other; what is always too much is so for them as well."""
-    noisy = attacks.Noisy(deviation=1.0, clients=1)
-    two = replace(honest, classifiers=honest.classifiers[:2])
-    assert not any("the usual" in one.reason for one in GATE(noisy(two)).quarantined)
+def _strange(distances: dict[str, list[float]]) -> list[str]:
+    """Who is turned away of classifiers whose layers are so many variances away, by what their layers are."""
+    sound = Probed(largest=1.0, spread=1.0, doubt=0.5, strangeness=None, layers="", favourite=0, share=0.5)
+    probed = {
+        f"{layers} {number}": replace(sound, layers=layers, strangeness=distance)
+        for layers, several in distances.items()
+        for number, distance in enumerate(several)
+    }
+    return sorted(GATE._of_answers(probed))
+
+
+def test_the_usual_is_asked_only_of_three_clients_or_more():
+    """Two clients do not outvote each other; what is always too much, 3 variances, is so for them as well."""
+    assert _strange({"a": [0.1, 2.9]}) == []
+    assert _strange({"a": [0.1, 3.1]}) == ["a 1"]
+    assert _strange({"a": [0.1, 0.12, 2.9]}) == ["a 2"]  # above 4 * 0.12
+
+
+def test_a_quarter_of_a_variance_is_never_too_much():
+    assert _strange({"a": [0.01, 0.01, 0.25]}) == []
+
+
+def test_networks_of_other_layers_have_a_usual_of_their_own():
+    """An honest MLP's hidden units lie much further away than the channels of convolutions."""
+    assert _strange({"a": [0.1, 0.1, 0.1], "b": [1.2]}) == []
+    assert _strange({"a": [0.1, 0.1, 0.5], "b": [1.2, 1.2, 1.3]}) == ["a 2"]
+
+
+def test_what_the_layers_are_is_read_off_the_model():
+    mlp_of_two = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).eval()
+    assert GATE.probe(mlp_of_two).layers == "BatchNorm1d(5)"
+    assert GATE.probe(cnn2(SMALL, norm=False).eval()).layers == ""
 
 
 def _told(probed: Probed) -> dict[str, float]:
     """What there is a number of."""
-    return {name: value for name, value in asdict(probed).items() if value is not None}
+    return {name: value for name, value in asdict(probed).items() if isinstance(value, int | float)}
 
 
 @pytest.mark.parametrize("norm", [True, False])
