@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from oneshot_fl import cli
 from oneshot_fl.__main__ import main
 from oneshot_fl.reporting.tables.__main__ import main as print_tables
-from tests.composing import TINY
+from tests.composing import TINY, few_images
 from tests.docs.pages import DOCS, commands_of, files_of, write_files
 
 ROOT = DOCS.parent
@@ -66,10 +66,15 @@ def here(tmp_path, monkeypatch) -> Path:
             del sys.modules[name]
 
 
+AUDITED_SMALL = ("evaluate.privacy.references=2", "evaluate.privacy.epochs=1", "evaluate.privacy.samples=100")
+
+
 def _small(words: list[str]) -> list[str]:
     """Before a command's own overrides, those that make its runs small."""
     first = next(n for n, word in enumerate(words) if "=" in word)
-    return [*words[:first], *TINY, *words[first:]]
+    audit = AUDITED_SMALL if "evaluate=privacy" in words else ()
+    few = few_images("fedchorus") if "method=fedchorus" in words else ()
+    return [*words[:first], *TINY, *audit, *few, *words[first:]]
 
 
 def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ not covered. Noise is drawn from a seeded generator, so that runs repeat: with t
 import copy
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -196,6 +197,7 @@ def _epochs(training: Training) -> int:
     return training.epochs * training.communication_rounds
 
 
+@cache  # clients of as many samples spend as much
 def _spent(noise: float, rate: float, steps: int, delta: float) -> float:
     """The epsilon of so many draws."""
     accountant = RDPAccountant()
@@ -207,13 +209,15 @@ def _noise(training: Training, rate: float, steps: int) -> float:
     """The least that spends no more than `epsilon` over all epochs of all communication rounds, in units of `clip`."""
     if training.epochs == 0:
         return 0.0
+    epsilon, delta = cast(float, training.epsilon), cast(float, training.delta)
+    return _least_noise(epsilon, delta, rate, steps * _epochs(training))
+
+
+@cache
+def _least_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
     with warnings.catch_warnings(action="ignore"):  # of most noise that it tries: there is a finer accounting
         return get_noise_multiplier(
-            target_epsilon=cast(float, training.epsilon),
-            target_delta=cast(float, training.delta),
-            sample_rate=rate,
-            steps=steps * _epochs(training),
-            accountant="rdp",
+            target_epsilon=epsilon, target_delta=delta, sample_rate=rate, steps=steps, accountant="rdp"
         )
 
 
