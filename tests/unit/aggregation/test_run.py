@@ -3,20 +3,24 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import oneshot_fl
 from oneshot_fl import cli
-from oneshot_fl.aggregation.run import _older_told
+from oneshot_fl.aggregation.run import _key, _older_told
 from oneshot_fl.config.described import load
+from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import read_model
 from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.about import about
+from tests.parts import SMALL
 
 HERE = ("trainer=cpu", "logger=none")
 FEW = (
@@ -227,6 +231,19 @@ def test_what_is_wrong_with_test_images_is_said_of_the_option(name, content, say
     code, printed = call(uploads, "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
     assert (code, f"test={tmp_path}/images: " in printed, says in printed) == (2, True, True), printed
     assert not re.search(r"data\.(root|max_value)", printed)
+
+
+def test_the_test_images_are_in_the_key_of_the_history_that_they_are_tested_in():
+    federation = SimpleNamespace(spec=SMALL, class_names=("a", "b", "c"))
+    tests = [
+        ImageBatches(
+            torch.full((2, 1, 8, 8), pixel, dtype=torch.uint8), torch.tensor([0, label]), spec=SMALL, batch_size=2
+        )
+        for pixel, label in ((0, 1), (1, 1), (0, 2), (0, 1))
+    ]
+    keys = [_key(federation, test) for test in (None, *tests)]
+    assert len(set(keys)) == 4
+    assert keys[1] == keys[4]
 
 
 def test_the_public_face_does_the_same(uploads, tmp_path):

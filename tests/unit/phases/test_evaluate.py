@@ -1,3 +1,6 @@
+import math
+
+import pytest
 import torch
 from torch import nn
 
@@ -19,6 +22,16 @@ def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
     assert result.accuracies == Accuracies([0.6, 0.2], {"uniform": 0.2}, 0.2)
     assert result.balanced == Accuracies([0.333333, 0.333333], {"uniform": 0.333333}, 0.333333)
     assert result.server.confusion == [[0, 0, 3], [0, 0, 1], [0, 0, 1]]
+
+
+def test_only_what_is_calibrated_is_divided_by_the_temperature(spec, context, fixed_logits):
+    test = ImageBatches(
+        torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 2]), spec=spec, batch_size=5
+    )
+    sure = fixed_logits([math.log(9), 0.0, -50.0])  # by 0.9, at temperature 2 by 3 / (3 + 1), and right of 0.6
+    found = evaluate(test, [], sure, {}, temperature=2.0, context=context)
+    assert found.server.ece == pytest.approx(0.3, abs=1e-5)
+    assert found.calibrated_ece == pytest.approx(0.15, abs=1e-5)
 
 
 def test_an_ensemble_may_be_called_as_a_client_the_server_or_what_a_dictionary_has(spec, context, fixed_logits):

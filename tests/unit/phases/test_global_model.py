@@ -9,6 +9,7 @@ from torch import nn
 
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import make_dataset
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
 from oneshot_fl.methods.fedmho import SelfDistillation
@@ -21,12 +22,12 @@ from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
 from oneshot_fl.parts.moved import Moved
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, WarmUpRecipe
-from oneshot_fl.parts.sources import GeneratorSource
+from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
 from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
-from oneshot_fl.phases.distill import Distillation, DistillModule
+from oneshot_fl.phases.distill import Distillation, DistillModule, of_source
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
 from tests.parts import SMALL as SPEC
@@ -145,6 +146,33 @@ def test_whatever_goes_into_a_model_is_in_its_key(data, server, context, changed
         _distill(data, each, context, _method(), rounds=0).key for each in (one, INPUTS[changed](one), one)
     )
     assert first == again != second
+
+
+def test_the_data_set_is_in_its_key_and_a_proxy_where_the_method_uses_it(data, server, context):
+    def key(server, sources, data=data):
+        method = _method() if sources is None else _method(sources=sources, objective={})
+        return _distill(data, server, context, method, rounds=0).key
+
+    dark, bright = (replace(server, proxy=Proxy(partial(torch.full, (4, 1, 8, 8), pixel))) for pixel in (0, 255))
+    on_proxy = {"images": recipe_of(ProxySource)}
+    assert key(dark, on_proxy) == key(dark, on_proxy) != key(bright, on_proxy)
+    assert key(dark, None) == key(bright, None)
+    assert key(dark, None, replace(data, train_images=255 - data.train_images)) != key(dark, None)
+
+
+@pytest.mark.parametrize(("reset", "steps"), [(False, [2, 4]), (True, [2, 2])])
+def test_a_source_that_begins_anew_has_a_new_optimiser_too(data, server, context, monkeypatch, reset, steps):
+    seen, generate = [], DistillModule._generate
+
+    def watched(module, name, *given):
+        made = generate(module, name, *given)
+        state, *_ = module._optimizer(of_source(name)).optimizer.state.values()
+        seen.append(int(state["step"]))
+        return made
+
+    monkeypatch.setattr(DistillModule, "_generate", watched)
+    _distill(data, server, context, _method(reset=reset), rounds=2)
+    assert seen == steps
 
 
 def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_nothing(
@@ -281,7 +309,6 @@ def test_a_diverged_student_is_the_servers_and_never_stored(data, server, contex
         with pytest.raises(OneshotError, match=line) as caught:
             _distill(data, server, context, _method(**slots), **options)
         assert "distill.student_optimizer.lr" in str(caught.value)
-        assert "train that client again" not in str(caught.value)
     assert not list(context.store.root.glob("distill/*/manifest.json"))
     assert _distill(data, server, context, _method(), **options).history
 

@@ -8,6 +8,7 @@ from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2_torch
+from oneshot_fl.phases import privacy
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.privacy import Audit, measure_privacy
@@ -54,6 +55,19 @@ def test_who_remembers_is_found_and_who_does_not_is_not(context):
     assert ignores.loss.auc == 0.5
     assert found.server.samples == 30  # as many as there are test images of the same labels
     assert found.server.loss.auc == pytest.approx(0.5, abs=0.05)
+
+
+def test_lira_asks_how_much_surer_a_model_is_than_references_that_never_saw_the_image(monkeypatch):
+    """Of images as hard as these the loss alone tells nothing: members 0 and 2 are harder than all others."""
+    hard = torch.tensor([0.0, 10.0, 0.0, 10.0, 6.0, 6.0, 6.0, 6.0])
+    member = torch.tensor([True] * 4 + [False] * 4)
+    seen = torch.tensor([[True, True, False, False] * 2, [False, False, True, True] * 2])
+    remembered = hard + 5 * (seen & member)  # by references too, of which each has seen half of the images
+    data = replace(_data(train=8), train_labels=torch.zeros(8, dtype=torch.long))
+    pool = privacy._Pool(data, torch.tensor([0, 1, 2, 3, -1, -1, -1, -1]), remembered, seen)
+    monkeypatch.setattr(privacy, "_confidences", lambda model, data, index: (hard + member.float())[index])
+    found = privacy._membership(AUDIT, pool, nn.Identity(), torch.arange(4), 0)
+    assert (found.loss.auc, found.lira.auc) == (0.5, 1.0)
 
 
 def test_reference_models_begin_and_draw_as_no_client_does_and_each_otherwise(context, monkeypatch):

@@ -103,6 +103,17 @@ def test_results_do_not_depend_on_the_other_clients(data, context):
     assert alone[0].upload.key == together[0].upload.key
 
 
+def test_a_clients_samples_and_what_poisons_them_are_in_its_key(data, context):
+    def key(index=range(20), poison=None):
+        plan = replace(_plan(epochs=1), poison=poison)
+        (client,) = train_clients(data, [torch.tensor(list(index))], [plan], context=context)
+        return client.upload.key
+
+    keys = [key(), key(range(20, 40)), key(poison=FLIPS), key(poison=PATCH)]
+    assert len(set(keys)) == 4
+    assert key() == keys[0]
+
+
 def test_an_option_that_is_off_leaves_the_key_as_it_was_and_one_that_is_on_does_not(data, context):
     keys = [
         _train(data, context, [range(20)], epochs=1, **options)[0].upload.key
