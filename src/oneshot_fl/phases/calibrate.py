@@ -19,6 +19,8 @@ from oneshot_fl.models.precision import at_least_float32
 
 WIDEST = 4.0
 """Temperatures are sought from exp(-4) to exp(4)."""
+AT_THE_EDGE = 0.01
+"""So near to it, in log T, the search was stopped by its bound."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Calibration:
 def calibrate(
     model: nn.Module, images: Tensor | None, labels: Tensor | None, *, spec: DataSpec, batch_size: int
 ) -> Calibration | None:
-    """The temperature of the global model; None where the method makes no images.
+    """The temperature of the global model; None where the method makes no images, or they do not tell it.
 
     Args:
         images: the method's synthetic ones, uint8 `[n, C, H, W]`.
@@ -40,21 +42,26 @@ def calibrate(
     """
     if images is None or labels is None:
         return None
-    return Calibration(temperature(_logits(model, images, spec, batch_size), labels), len(labels))
+    found = temperature(_logits(model, images, spec, batch_size), labels)
+    return None if found is None else Calibration(found, len(labels))
 
 
-def temperature(logits: Tensor, labels: Tensor) -> float:
+def temperature(logits: Tensor, labels: Tensor) -> float | None:
     """T that minimises the mean cross-entropy of logits `[n, c]` / T against labels `[n]`; four significant digits.
 
-    The cross-entropy is convex in 1/T, so that there is one minimum.
+    The cross-entropy is convex in 1/T, so that there is one minimum. It lies at T = 0 where no image is mistaken, or as
+    good as none: such images would make every model as sure as can be, and None says that they tell nothing. Labels no
+    better than chance ask for as much doubt as can be, which is given.
     """
     wide = logits.double()
+    if bool((wide.argmax(dim=1) == labels).all()):
+        return None
 
     def loss(log_temperature: float) -> float:
         return float(F.cross_entropy(wide / math.exp(log_temperature), labels))
 
     found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
-    return float(f"{math.exp(found.x):.4g}")
+    return None if found.x < AT_THE_EDGE - WIDEST else float(f"{math.exp(found.x):.4g}")
 
 
 @torch.no_grad()

@@ -22,6 +22,30 @@ def test_the_temperature_is_the_lowest_of_a_fine_grid():
     assert temperature(logits, y) == pytest.approx(grid[losses.index(min(losses))], rel=0.02)
 
 
+SURE = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 50)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels"),
+    [
+        (SURE, [0, 1] * 50),
+        (torch.cat([SURE, torch.tensor([[0.5, 0.5]])]), [0, 1] * 50 + [1]),  # by a hair, of a hundred
+        (torch.tensor([[3.0]] * 4), [0] * 4),
+    ],
+)
+def test_images_that_are_all_known_do_not_tell_how_sure_to_be(logits, labels, spec):
+    assert temperature(logits, torch.tensor(labels)) is None
+
+
+def test_a_model_without_a_temperature_is_not_calibrated(spec):
+    images, labels = torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0])
+    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), images, labels, spec=spec, batch_size=3) is None
+
+
+def test_labels_no_better_than_chance_make_a_model_doubt_as_far_as_is_sought():
+    assert temperature(SURE, torch.tensor([1, 0] * 50)) == pytest.approx(math.exp(4), rel=1e-3)
+
+
 def test_it_is_fitted_on_every_synthetic_image(spec):
     model, labels = FixedLogits([math.log(9), 0.0, -50.0]), torch.tensor([0, 0, 0, 1])
     found = calibrate(model, torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels, spec=spec, batch_size=3)
