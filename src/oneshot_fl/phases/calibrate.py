@@ -19,8 +19,8 @@ from oneshot_fl.models.precision import at_least_float32
 
 WIDEST = 4.0
 """Temperatures are sought from exp(-4) to exp(4)."""
-AT_THE_EDGE = 0.01
-"""So near to it, in log T, the search was stopped by its bound."""
+ALIKE = 1e-9
+"""Mean cross-entropies that differ by less are the same."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,12 @@ def temperature(logits: Tensor, labels: Tensor) -> float | None:
     better than chance ask for as much doubt as can be, which is given.
     """
     wide = logits.double()
-    if bool((wide.argmax(dim=1) == labels).all()):
-        return None
 
     def loss(log_temperature: float) -> float:
         return float(F.cross_entropy(wide / math.exp(log_temperature), labels))
 
     found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
-    return None if found.x < AT_THE_EDGE - WIDEST else float(f"{math.exp(found.x):.4g}")
+    return None if loss(-WIDEST) < found.fun + ALIKE else float(f"{math.exp(found.x):.4g}")
 
 
 @torch.no_grad()
