@@ -56,7 +56,7 @@ FLOORS = (
     ("__init__",),
     ("job", "aggregation"),
     ("pipeline", "serving"),
-    ("session",),
+    ("session", "panels"),
     ("reporting", "sweeps"),
     ("config",),
     ("experiment",),

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from oneshot_fl.config.record import MODEL, SUMMARY
 from oneshot_fl.data.batches import ImageBatches
-from oneshot_fl.data.dataset import Dataset, DataSpec
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError
 from oneshot_fl.experiment import Experiment, Serving
@@ -20,23 +19,18 @@ from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.trial import check_models
-from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
-from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.panels import check_panels, panels, test_set
 from oneshot_fl.parts.slots import UploadStep, step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
-from oneshot_fl.phases.backdoor import backdoor_success
 from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
-from oneshot_fl.phases.fidelity import Fidelity, measure
-from oneshot_fl.phases.global_model import Distilled, distill
+from oneshot_fl.phases.global_model import distill
 from oneshot_fl.phases.prepare import RunData, prepare
-from oneshot_fl.phases.privacy import Privacy, measure_privacy
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
 from oneshot_fl.phases.trainer import device_of
-from oneshot_fl.phases.validate import Validation, validate
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.cost import ledger_of_run
@@ -60,20 +54,11 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
             context.progress.note(note)
         check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
-        for measure in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
-            if measure is not None:
-                measure.check(given.data)
-        if trigger := _trigger(experiment, given.data):
-            check_trigger(trigger, given.data.spec.classes)
+        check_panels(experiment, given.data)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()
-        measured: dict[str, Any] = {
-            "validation": _validation(experiment, last, given, context),
-            "fidelity": _fidelity(experiment, given.data, last.server, context),
-            "privacy": _privacy(experiment, given, last, context),
-            "backdoor": _backdoor(experiment, given.data, last.server, context),
-        }
+        measured = panels(experiment, given, last, context)
         tested = total([*(each.testing for each in results), measuring.spent()])
         ledger = ledger_of_run(results, prepare=prepared, evaluate=tested)
         summary = summarise(experiment, results, data=given, **measured, ledger=ledger, run=running.spent())
@@ -132,7 +117,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
     )
     uploads = _through(experiment.attack_on_uploads, received(clients), given.data.spec)
-    test = _test_set(experiment, given.data)
+    test = test_set(experiment, given.data)
     served = serve(
         experiment,
         uploads,
@@ -150,6 +135,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         data=given.data,
         partition=given.partition,
         clients=clients,
+        received=uploads,
         evaluated=evaluated,
         testing=testing.spent(),
     )
@@ -287,63 +273,3 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
         context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")
-
-
-def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
-    """How well the student learned of its ensemble (without one, of the plain average), where that was asked for."""
-    of, uploads = experiment.evaluation.validation, result.given.uploads
-    images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
-    if of is None or images is None or not uploads.models:
-        return None
-    own, server = experiment.method.ensemble, replace(result.given, student=result.server.model)
-    return validate(
-        images,
-        result.server.model,
-        uploads.models,
-        tested_ensembles({}, own, server, result.server.ensemble)[own.name] if own else LogitAverage(server),
-        of=of,
-        spec=given.data.spec,
-        batch_size=experiment.evaluation.batch_size,
-        device=device_of(context.trainer),
-    )
-
-
-def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:
-    """How like the training images the synthetic ones are, where that was asked for and there are some."""
-    reference = experiment.evaluation.fidelity
-    if reference is None or server.images is None or server.labels is None:
-        return None
-    test = _test_set(experiment, data)
-    return measure(reference, server.images, server.labels, data=data, test=test, context=context)
-
-
-def _privacy(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> Privacy | None:
-    """What uploads and the global model give away, where that was asked for."""
-    if experiment.evaluation.privacy is None:
-        return None
-    pairs = zip(result.clients, given.indices, strict=True)
-    attacked = [(one.upload.model, own) for one, own in pairs if isinstance(one.upload, ClassifierUpload)]
-    made = {"images": result.server.images} if result.server.images is not None else {}
-    if result.recitals:
-        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
-    everybody = torch.cat(given.indices)
-    return measure_privacy(
-        experiment.evaluation.privacy, given.data, result.server.model, attacked, everybody, made, context=context
-    )
-
-
-def _backdoor(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> float | None:
-    """How often the server falls for the hostile clients' trigger, where they trained one in."""
-    trigger, size = _trigger(experiment, data), experiment.evaluation.batch_size
-    return backdoor_success(trigger, data, server.model, batch_size=size, context=context) if trigger else None
-
-
-def _trigger(experiment: Experiment, data: Dataset) -> Trigger | None:
-    """The attack, where it is one that plants a trigger."""
-    attack = experiment.attack
-    return step_for(attack, data.spec) if attack is not None and plants_a_trigger(attack) else None
-
-
-def _test_set(experiment: Experiment, data: Dataset) -> ImageBatches:
-    size = experiment.evaluation.batch_size
-    return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=size)

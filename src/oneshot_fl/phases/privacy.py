@@ -100,7 +100,7 @@ def measure_privacy(
     data: Dataset,
     server: nn.Module,
     clients: Sequence[tuple[nn.Module, Tensor]],
-    everybody: Tensor,
+    learned: Tensor,
     synthetic: Mapping[str, Tensor],
     *,
     context: Context,
@@ -111,21 +111,21 @@ def measure_privacy(
         data: with the clients' training images, and test images that nobody trained on.
         server: the global model.
         clients: classifiers that were uploaded, each with its positions in the training set.
-        everybody: positions of all clients' images.
+        learned: positions of the images that the global model has learned of, through the uploads that were used.
         synthetic: images uint8 `[n, C, H, W]` by where they come from.
 
     Raises:
         OneshotError: there is nothing to audit the server with.
     """
     pool = _pool(audit, data, context)
-    found = _membership(audit, pool, server, everybody, "server")
+    found = _membership(audit, pool, server, learned, "server")
     if found is None:
         raise OneshotError(
             "evaluate=privacy: no training image that is audited has a label of the test set; raise "
             f"evaluate.privacy.samples={audit.samples}"
         )
     attacked = [_membership(audit, pool, model, own, k) for k, (model, own) in enumerate(clients)]
-    return Privacy(found, attacked, _memorised(audit, data, everybody, synthetic))
+    return Privacy(found, attacked, _memorised(audit, data, learned, synthetic))
 
 
 def _pool(audit: Audit, data: Dataset, context: Context) -> _Pool:
@@ -196,14 +196,14 @@ def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, wh
 
 
 def _memorised(
-    audit: Audit, data: Dataset, everybody: Tensor, synthetic: Mapping[str, Tensor]
+    audit: Audit, data: Dataset, learned: Tensor, synthetic: Mapping[str, Tensor]
 ) -> dict[str, Memorisation]:
     """Of every kind of synthetic images, against equally many training and test images with the same labels."""
-    count = min(len(everybody), len(data.test_labels), 2 * audit.samples)
+    count = min(len(learned), len(data.test_labels), 2 * audit.samples)
     rng = torch_generator(audit.seed, "privacy", "memorised")
-    own, test = matched(data.train_labels.cpu()[everybody], data.test_labels.cpu(), count, rng)
+    own, test = matched(data.train_labels.cpu()[learned], data.test_labels.cpu(), count, rng)
     sets = (
-        data.train_images[everybody[own].to(data.train_images.device)],
+        data.train_images[learned[own].to(data.train_images.device)],
         data.test_images[test.to(data.test_images.device)],
     )
     return {name: memorisation(images, *(one.cpu() for one in sets)) for name, images in synthetic.items()}

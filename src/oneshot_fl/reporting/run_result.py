@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Partition
 from oneshot_fl.ledger import Cost
-from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.uploads import Server, Uploads
 from oneshot_fl.phases.calibrate import Calibration
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.evaluate import Evaluated
@@ -39,6 +39,8 @@ class RunResult(Served):
     data: Dataset
     partition: Partition
     clients: list[TrainedClient]
+    received: Uploads
+    """What they uploaded, after an attack and before gate and hearing."""
     evaluated: Evaluated
     testing: Cost
     """Of `evaluated`."""

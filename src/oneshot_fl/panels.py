@@ -1,0 +1,120 @@
+"""What a run measures of its result besides accuracy: validation, fidelity, privacy, a backdoor."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.experiment import Experiment
+from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
+from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.parts.slots import step_for
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Uploads
+from oneshot_fl.phases.backdoor import backdoor_success
+from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.evaluate import tested_ensembles
+from oneshot_fl.phases.fidelity import Fidelity, measure
+from oneshot_fl.phases.global_model import Distilled
+from oneshot_fl.phases.prepare import RunData
+from oneshot_fl.phases.privacy import Privacy, measure_privacy
+from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.phases.validate import Validation, validate
+from oneshot_fl.reporting.run_result import RunResult
+
+
+def check_panels(experiment: Experiment, data: Dataset) -> None:
+    """Whether all that is asked for can be measured on this data, before anything is trained.
+
+    Raises:
+        OneshotError: something cannot.
+    """
+    for asked in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
+        if asked is not None:
+            asked.check(data)
+    if trigger := _trigger(experiment, data):
+        check_trigger(trigger, data.spec.classes)
+
+
+def panels(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> dict[str, Any]:
+    """By name what was asked for, each None where it was not or there is nothing to measure."""
+    return {
+        "validation": _validation(experiment, result, given, context),
+        "fidelity": _fidelity(experiment, given.data, result.server, context),
+        "privacy": _privacy(experiment, given, result, context),
+        "backdoor": _backdoor(experiment, given.data, result.server, context),
+    }
+
+
+def test_set(experiment: Experiment, data: Dataset) -> ImageBatches:
+    """The test images, in the batches in which everything is evaluated."""
+    size = experiment.evaluation.batch_size
+    return ImageBatches(data.test_images, data.test_labels, spec=data.spec, batch_size=size)
+
+
+def _validation(experiment: Experiment, result: RunResult, given: RunData, context: Context) -> Validation | None:
+    """How well the student learned of its ensemble (without one, of the plain average), where that was asked for."""
+    of, uploads = experiment.evaluation.validation, result.given.uploads
+    images = result.server.held if of == "synthetic" else given.proxy.images if of == "proxy" else None
+    if of is None or images is None or not uploads.models:
+        return None
+    own, server = experiment.method.ensemble, replace(result.given, student=result.server.model)
+    return validate(
+        images,
+        result.server.model,
+        uploads.models,
+        tested_ensembles({}, own, server, result.server.ensemble)[own.name] if own else LogitAverage(server),
+        of=of,
+        spec=given.data.spec,
+        batch_size=experiment.evaluation.batch_size,
+        device=device_of(context.trainer),
+    )
+
+
+def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:
+    """How like the training images the synthetic ones are, where that was asked for and there are some."""
+    reference = experiment.evaluation.fidelity
+    if reference is None or server.images is None or server.labels is None:
+        return None
+    test = test_set(experiment, data)
+    return measure(reference, server.images, server.labels, data=data, test=test, context=context)
+
+
+def _privacy(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> Privacy | None:
+    """What uploads and the global model give away, where that was asked for."""
+    if experiment.evaluation.privacy is None:
+        return None
+    sent, used = (_with_images(uploads, given) for uploads in (result.received, result.given.uploads))
+    attacked = [(upload.model, own) for upload, own in sent if isinstance(upload, ClassifierUpload)]
+    learned = torch.cat([own for upload, own in used if _kind(upload) in experiment.method.needs])
+    made = {"images": result.server.images} if result.server.images is not None else {}
+    if result.recitals:
+        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
+    return measure_privacy(
+        experiment.evaluation.privacy, given.data, result.server.model, attacked, learned, made, context=context
+    )
+
+
+def _with_images(uploads: Uploads, given: RunData) -> list[tuple[ClassifierUpload | DecoderUpload, Tensor]]:
+    """Each with the positions of its client's images in the training set."""
+    named = uploads.named()
+    own = {f"client {k}": index for k, index in enumerate(given.indices)}
+    return [(named[name], index) for name, index in own.items() if name in named]
+
+
+def _kind(upload: ClassifierUpload | DecoderUpload) -> str:
+    return "classifiers" if isinstance(upload, ClassifierUpload) else "decoders"
+
+
+def _backdoor(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> float | None:
+    """How often the server falls for the hostile clients' trigger, where they trained one in."""
+    trigger, size = _trigger(experiment, data), experiment.evaluation.batch_size
+    return backdoor_success(trigger, data, server.model, batch_size=size, context=context) if trigger else None
+
+
+def _trigger(experiment: Experiment, data: Dataset) -> Trigger | None:
+    """The attack, where it is one that plants a trigger."""
+    attack = experiment.attack
+    return step_for(attack, data.spec) if attack is not None and plants_a_trigger(attack) else None
