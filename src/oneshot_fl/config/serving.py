@@ -18,7 +18,7 @@ from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import all_alike, linear_layers
+from oneshot_fl.models.bank import all_alike, has_features
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.models.described import Kind
 from oneshot_fl.parts.slots import UploadStep
@@ -187,7 +187,7 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
         )
     for model in uploads.models if "chain" in needs else ():
         require_chain(model)
-    if (blind := _without_features(uploads)) and (keys := asking(serving.config, "features")):
+    if (keys := asking(serving.config, "features")) and (blind := _without_features(uploads, spec)):
         raise OneshotError(no_features(keys[0], blind[0]))
     if serving.distillation.bank == "stacked" and not all_alike(uploads.models):
         raise OneshotError("distill.bank=stacked: uploads have different architectures; use distill.bank=loop or auto")
@@ -204,8 +204,8 @@ def _check_lengths(method: str, uploads: Uploads) -> None:
         )
 
 
-def _without_features(uploads: Uploads) -> list[str]:
-    return [one.name for one in uploads.classifiers if not linear_layers(one.model)]
+def _without_features(uploads: Uploads, spec: DataSpec) -> list[str]:
+    return [one.name for one in uploads.classifiers if not has_features(one.model, spec)]
 
 
 def _check_student(serving: Serving, spec: DataSpec) -> None:

@@ -13,6 +13,8 @@ from torch.func import functional_call, stack_module_state
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.moments import Moments, batch_moments
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 
@@ -37,7 +39,7 @@ class ClientOutputs(NamedTuple):
     statistics: list[list[LayerStatistics]]
     """One list per client, one entry per batch normalisation layer; empty lists unless `statistics` is asked for."""
     features: list[Tensor]
-    """One `[b, d]` per client: what enters its last linear layer; empty unless `features` is asked for."""
+    """One `[b, d]` per client: what enters the linear layer that runs last; empty unless `features` is asked for."""
 
 
 class ClientBank(nn.Module):
@@ -96,6 +98,11 @@ class ClientBank(nn.Module):
                 logits.append(model(x))
             statistics.append(_statistics(model, probe.moments))
             features += probe.features
+        if "features" in needs and len(features) < len(self.models[group]):
+            raise OneshotError(
+                "a client's model runs no linear layer, and what enters the last one are its features; leave out what "
+                "looks at them, for instance with method/ensemble=entropy"
+            )
         return ClientOutputs(at_least_float32(torch.stack(logits)), statistics, features)
 
     def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
@@ -148,8 +155,16 @@ def norm_layers(model: nn.Module) -> list[_BatchNorm]:
 
 
 def linear_layers(model: nn.Module) -> list[nn.Linear]:
-    """The linear layers in their order; what enters the last one are the model's features."""
+    """The linear layers in the order in which they were defined, which need not be the one in which they run."""
     return [module for module in model.modules() if isinstance(module, nn.Linear)]
+
+
+@torch.no_grad()
+def has_features(model: nn.Module, spec: DataSpec) -> bool:
+    """Whether a linear layer runs when the model is asked, so that something enters the last one."""
+    with _probed(model, frozenset({"features"})) as probe:
+        model(torch.zeros(2, spec.channels, spec.size, spec.size))
+    return bool(probe.features)
 
 
 class _Probe(NamedTuple):
@@ -158,11 +173,15 @@ class _Probe(NamedTuple):
     moments: dict[int, Moments]
     """By the position of the batch normalisation layer; layers that were not reached are missing."""
     features: list[Tensor]
+    """What entered the linear layer that ran last; empty where none did."""
 
 
 @contextmanager
 def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
-    """Look at what enters batch normalisation layers (`statistics`) and the last linear layer (`features`)."""
+    """Look at what enters batch normalisation layers (`statistics`) and the linear layer that runs last (`features`).
+
+    Which one that is shows only when it runs: a head may be defined first, and a layer behind it be idle.
+    """
     probe = _Probe({}, [])
 
     def keep_moments(position: int) -> Hook:
@@ -171,11 +190,14 @@ def _probed(model: nn.Module, needs: frozenset[str]) -> Iterator[_Probe]:
 
         return hook
 
+    def keep_features(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        probe.features[:] = args[:1]
+
     hooks: list[tuple[nn.Module, Hook]] = []
     if "statistics" in needs:
         hooks += [(layer, keep_moments(position)) for position, layer in enumerate(norm_layers(model))]
     if "features" in needs:
-        hooks.append((linear_layers(model)[-1], lambda _module, args: probe.features.append(args[0])))
+        hooks += [(layer, keep_features) for layer in linear_layers(model)]
     handles = [layer.register_forward_pre_hook(hook) for layer, hook in hooks]
     try:
         yield probe

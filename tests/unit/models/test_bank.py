@@ -4,7 +4,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.bank import ClientBank, has_features
 from oneshot_fl.models.classifiers import cnn2, lenet5
 from oneshot_fl.models.image_conv import ImageConv2d
 
@@ -71,6 +72,34 @@ def test_features_are_what_enters_the_last_linear_layer():
     features = ClientBank(models)(x, frozenset({"features"})).features
     for model, feature in zip(models, features, strict=True):
         assert_close(feature, model[:-1](x))
+
+
+class _HeadFirst(nn.Module):
+    """The head is defined before the body, and behind it a layer that never runs."""
+
+    def __init__(self, *, runs: bool = True) -> None:
+        super().__init__()
+        self.head, self.body, self.idle = nn.Linear(5, 3), nn.Linear(64, 5), nn.Linear(5, 7)
+        self.runs = runs
+
+    def forward(self, x):
+        return self.head(self.body(x.flatten(1))) if self.runs else x.flatten(1)[:, :3]
+
+
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+def test_the_last_linear_layer_is_the_one_that_runs_last(mode):
+    models, x = [_HeadFirst(), _HeadFirst()], torch.randn(4, 1, 8, 8)
+    features = ClientBank(models, mode=mode)(x, frozenset({"features"})).features
+    for model, feature in zip(models, features, strict=True):
+        assert_close(feature, model.body(x.flatten(1)))
+
+
+def test_a_model_whose_linear_layers_do_not_run_has_no_features():
+    assert has_features(_HeadFirst(), SPEC)
+    assert not has_features(_HeadFirst(runs=False), SPEC)
+    bank = ClientBank([_HeadFirst(), _HeadFirst(runs=False)])
+    with pytest.raises(OneshotError, match=r"^a client's model runs no linear layer"):
+        bank(torch.randn(4, 1, 8, 8), frozenset({"features"}))
 
 
 def test_clients_are_frozen_stay_in_evaluation_mode_and_leave_no_hooks():
