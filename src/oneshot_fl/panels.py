@@ -35,7 +35,7 @@ def check_panels(experiment: Experiment, data: Dataset) -> None:
         if asked is not None:
             asked.check(data)
     if trigger := _trigger(experiment, data):
-        check_trigger(trigger, data.spec.classes)
+        check_trigger(trigger, data.spec.classes, data.test_labels)
 
 
 def panels(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
 
     Raises:
         NothingLeftError: no file is an upload that can be used.
+        OneshotError: all uploads together know one class.
     """
     members, unreadable = _read(found, allowed, entrance.unused)
     turned_away: list[Quarantined] = []
@@ -101,6 +102,10 @@ def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_awa
     members = [one for one in read if _images_of(one) == size]
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
     names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
+    if len(names) < 2:
+        raise OneshotError(
+            f"uploads: all of them know one class, {names[0]}; add some that know another to tell it from"
+        )
     spec = _common_spec([one.description.spec for one in members], len(names))
     tones = _common_tones([one.description.tones for one in members])
     uploads = _uploads(members, spec, names, [*unreadable, *others, *turned_away])

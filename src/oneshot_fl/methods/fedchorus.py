@@ -158,7 +158,8 @@ class EvidenceWeighted(Fixed):
         trust, (P, found, _) = self.telling.unsqueeze(1) * entry.trust, _kept(entry)
         mean, deviation = usual(P, found, entry.y, trust, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
-        self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), torch.inf))
+        boundless = torch.finfo(deviation.dtype).max  # what is not finite would not be stored
+        self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), boundless))
         self.round += 1
         self.gates = bool(self.asked) and int(self.round) > self.alone
         if self.gates:

@@ -170,15 +170,20 @@ def plants_a_trigger(attack: Recipe[Any]) -> bool:
     return hasattr(attack.target, "triggered")
 
 
-def check_trigger(trigger: Trigger, classes: int) -> None:
-    """Refuse a trigger for a label that the data have not, before anything is trained.
+def check_trigger(trigger: Trigger, classes: int, test_labels: Tensor) -> None:
+    """Refuse a trigger for a label that the data have not or that all test images have, before anything is trained.
 
     Raises:
-        OneshotError: there is no such class.
+        OneshotError: there is no such class, or no test image of another one.
     """
     if trigger.target >= classes:
         raise OneshotError(
             f"attack.target={trigger.target}: the data have {classes} classes; choose one of 0 to {classes - 1}"
+        )
+    if bool((test_labels == trigger.target).all()):
+        raise OneshotError(
+            f"attack.target={trigger.target}: all test images are of that class, so that none can be taken for it; "
+            "choose another"
         )
 
 

@@ -95,17 +95,28 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     """Load the data set, take away what the proxy takes, split the rest.
 
     Raises:
-        OneshotError: a file is missing or damaged, what a user's code made is no sound data set, or the partition does
-            not fit the data or leaves a client without samples.
+        OneshotError: a file is missing or damaged, what a user's code made is no sound data set, there is nothing to
+            tell apart or to test on, or the partition does not fit the data or leaves a client without samples.
     """
     loaded = data.loaded()
     whole = loaded.for_development() if data.development else loaded
+    _check_testable(data, whole)
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     lent = {} if proxy.other is None else {"other": proxy.other()}
     left, images = proxy.take(whole, **lent)
     indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
     _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
+
+
+def _check_testable(plan: DataPlan, data: Dataset) -> None:
+    if data.spec.classes < 2:
+        raise OneshotError(f"data={plan.name}: has one class, {data.class_names[0]}; two are the least to tell apart")
+    if not len(data.test_labels):
+        raise OneshotError(
+            f"development=true: no class of data={plan.name} has two training images, one of them to test on; leave it "
+            "out, or give more images"
+        )
 
 
 def _check_none_empty(name: str, indices: Indices) -> None:

@@ -110,7 +110,7 @@ def _usage(served: ServedModel, files: Sequence[str]) -> str:
     return (
         f"Files: {named}. Input `pixels`: float32 `[b, {spec.channels}, {spec.size}, {spec.size}]` in [0, 1], not\n"
         f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, {calibrated}.\n"
-        "Compared with the model: no logit differs by more than 1e-4."
+        "Compared with the model: nothing differs by more than 1e-4 of the largest logit (of 1, if that is smaller)."
     )
 
 

@@ -27,7 +27,7 @@ from oneshot_fl.serving.load import load
 from oneshot_fl.serving.model import ServedModel
 
 TOLERANCE = 1e-4
-"""Of logits: further apart, and nothing is written."""
+"""Of the largest logit, or of 1 where all are smaller: further apart, and nothing is written."""
 BATCHES = (1, 5)
 """Sizes of the batches that are compared."""
 Runner = Callable[[Tensor], list[Tensor]]
@@ -72,9 +72,10 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     card = folder / "README.md"
     _require_no_other(card)
     contents = {FILES[name]: EXPORTERS[name](PixelsIn(served).eval(), served) for name in formats}
+    text = model_card(served, _summary(place), list(contents))
     for name, content in contents.items():
         replace_file(folder / name, content)
-    write_atomically(card, model_card(served, _summary(place), list(contents)))
+    write_atomically(card, text)
     _tell_of_older(folder, contents)
     return [*(folder / name for name in contents), card]
 
@@ -156,9 +157,14 @@ def _check(module: PixelsIn, served: ServedModel, run: Runner, what: str) -> Non
     """Whether it answers as the model does, for batches of several sizes."""
     for count in BATCHES:
         pixels = _pixels(served, count)
-        gap = max(float((own - other).abs().max()) for own, other in zip(module(pixels), run(pixels), strict=True))
+        gap = max(_gap(own, other) for own, other in zip(module(pixels), run(pixels), strict=True))
         if not gap <= TOLERANCE:
             raise OneshotError(f"export: {what} answers otherwise than the model, by {gap:.2g}; it is of no use")
+
+
+def _gap(own: Tensor, other: Tensor) -> float:
+    """The largest difference, as a share of the largest number where that is above 1: what rounding takes from it."""
+    return float((own - other).abs().max() / own.abs().max().clamp_min(1))
 
 
 @contextmanager

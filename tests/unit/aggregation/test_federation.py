@@ -8,7 +8,7 @@ from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
 from oneshot_fl.config.serving import Entrance, entrance_of
 from oneshot_fl.data.decode import Tones
-from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
@@ -179,13 +179,13 @@ def test_a_model_that_no_server_could_invert_is_quarantined(write, write_own, fo
     ("method", "names", "reason"),
     [
         ("fedchorus", ("a", "b", "c"), "is a decoder, which method=fedchorus does not use"),
-        ("fedcvae_kd", ("x",), "is a classifier, which method=fedcvae_kd does not use"),
-        ("fedmho", ("a", "b", "c", "x"), None),
+        ("fedcvae_kd", ("x", "y"), "is a classifier, which method=fedcvae_kd does not use"),
+        ("fedmho", ("a", "b", "c", "x", "y"), None),
     ],
 )
 def test_what_the_method_does_not_use_brings_no_classes(method, names, reason, write, folder):
     write("one")
-    write("two", kind="decoder", model="cvae_mlp", classes="x", label_counts=(1,))
+    write("two", kind="decoder", model="cvae_mlp", classes="xy", label_counts=(1, 1))
     federation = _of(folder, entrance=entrance_of([f"method={method}"]))
     assert federation.class_names == names
     assert set(_reasons(federation).values()) == ({reason} if reason else set())
@@ -204,6 +204,15 @@ def test_a_key_follows_what_somebody_elses_model_reads_besides_its_file(write_ow
         monkeypatch.setenv("GAIN", gain)
         keys.append(_of(folder, allowed=[target]).uploads.classifiers[0].key)
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_uploads_that_together_know_one_class_are_refused(write, folder):
+    write("one", classes="a")
+    write("two", classes="a")
+    with pytest.raises(OneshotError, match=r"^uploads: all of them know one class, a; add some"):
+        _of(folder)
+    write("three", classes="b")
+    assert _of(folder).class_names == ("a", "b")
 
 
 def test_of_many_reasons_why_no_upload_can_be_used_the_first_are_told(folder):

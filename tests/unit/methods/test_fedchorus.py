@@ -101,7 +101,8 @@ def test_evidence_that_is_the_same_for_all_images_is_usual_for_each(same):
     pool.add(entry)
     ensemble.refit(pool, 4, torch.Generator())
     assert_close(ensemble.recall(entry), P[0].log_softmax(dim=1))
-    assert (ensemble.deviation == torch.inf).all()
+    assert (ensemble.deviation > 1e38).all()
+    assert ensemble.deviation.isfinite().all()  # or the store would refuse the result
 
 
 def test_doubt_adds_the_entropy_of_an_answer():

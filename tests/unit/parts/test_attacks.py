@@ -1,5 +1,7 @@
 """Attacks do what they are called; what they are given stays as it is."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ from oneshot_fl.parts.attacks import (
     NegativeVariance,
     Noisy,
     Scaled,
+    check_trigger,
     plants_a_trigger,
     poisons,
 )
@@ -110,3 +113,13 @@ class Striped(LabelFlip):
 def test_whatever_marks_images_plants_a_trigger(attack, plants):
     assert plants_a_trigger(recipe_of(attack)) is plants
     assert poisons(recipe_of(attack))
+
+
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [(3, r"the data have 3 classes; choose one of 0 to 2$"), (2, r"all test images are of that class"), (1, None)],
+)
+def test_a_trigger_needs_a_class_of_the_data_and_test_images_of_another(target, line):
+    trigger = Backdoor(clients=1, target=target, side=0.2, share=0.5)
+    with nullcontext() if line is None else pytest.raises(OneshotError, match=rf"^attack\.target={target}: {line}"):
+        check_trigger(trigger, 3, torch.tensor([2, 2]))

@@ -103,6 +103,32 @@ def test_what_a_users_code_makes_is_looked_at_before_it_is_split(made, line):
         prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
 
 
+def one_class():
+    data = digits(mean=[0.5], std=[0.5])
+    zeros = {f"{part}_labels": torch.zeros_like(getattr(data, f"{part}_labels")) for part in ("train", "test")}
+    return replace(data, spec=replace(data.spec, classes=1), class_names=("zero",), **zeros)
+
+
+def one_image_each():
+    data = digits(mean=[0.5], std=[0.5])
+    first = [int((data.train_labels == label).nonzero()[0]) for label in range(10)]
+    return replace(data, train_images=data.train_images[first], train_labels=data.train_labels[first])
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        ("one_class", r"^data=own: has one class, zero; two are the least to tell apart$"),
+        ("one_image_each", r"^development=true: no class of data=own has two training images"),
+    ],
+)
+def test_data_on_which_nothing_can_be_told_apart_or_tested_are_refused_before_anybody_trains(made, line):
+    experiment = experiment_of(compose_config("trainer=cpu"))
+    own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{made}"}), development=made != "one_class")
+    with pytest.raises(OneshotError, match=line):
+        prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+
+
 def everything_to_all(labels, *, clients):
     return [np.arange(len(labels))] * clients
 

@@ -12,7 +12,7 @@ from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.serving import export as module
 from oneshot_fl.serving.card import model_card
-from oneshot_fl.serving.export import export
+from oneshot_fl.serving.export import _gap, export
 from oneshot_fl.serving.load import load
 
 SPEC = DataSpec(1, 8, 3, (0.4,), (0.2,))
@@ -141,3 +141,10 @@ def test_exporting_leaves_the_callers_logging_as_it_is(saved):
 def test_a_format_has_to_be_named(saved):
     with pytest.raises(OneshotError, match="--onnx or --torch-export"):
         export(saved, None, [])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "gap"), [([1000.0, 0.0], [1000.05, 0.0], 5e-5), ([0.5, 0.1], [0.5, 0.1002], 2e-4)]
+)
+def test_answers_are_held_against_the_largest_of_them_or_one(own, other, gap):
+    assert _gap(torch.tensor(own), torch.tensor(other)) == pytest.approx(gap, rel=1e-2)
