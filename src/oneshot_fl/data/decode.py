@@ -194,7 +194,7 @@ def _check_deep_colour(tones: Tones) -> None:
 
 
 def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
-    """Grey values from 0 to `max_value` as bytes.
+    """Grey values from 0 to `max_value` as bytes, beside them which pixels are transparent, where a file says so.
 
     Raises:
         UnsuitableImageError: there is no `max_value`, or a value is none or lies outside.
@@ -218,7 +218,10 @@ def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
             "set data.max_value to at least the largest value of all images",
             max_value=f"{max_value:g}",
         )
-    return Image.fromarray(np.rint(values * (255 / max_value)).astype(np.uint8))
+    scaled = Image.fromarray(np.rint(values * (255 / max_value)).astype(np.uint8))
+    if (clear := image.info.get("transparency")) is not None:
+        scaled.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
+    return scaled
 
 
 def _null(value: float | None) -> str:

@@ -134,9 +134,17 @@ class ClientBank(nn.Module):
 
 
 def architecture(model: nn.Module) -> str:
-    """A text that is equal for two models exactly if they have the same modules, tensor names and shapes."""
+    """A text that is equal for two models exactly if they have the same modules, tensor names, shapes and settings.
+
+    Settings are the numbers and texts that a module keeps as attributes, as a slope or a scale.
+    """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    return f"{model}{shapes}"
+    return f"{model}{shapes}{[_settings(module) for module in model.modules()]}"
+
+
+def _settings(module: nn.Module) -> dict[str, bool | float | str]:
+    kept = vars(module).items()
+    return {name: value for name, value in kept if isinstance(value, bool | float | int | str) and name != "training"}
 
 
 def all_alike(models: Iterable[nn.Module]) -> bool:

@@ -21,11 +21,9 @@ from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
+from oneshot_fl.parts.view import images_at_once
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
-
-PIXELS_AT_ONCE = 2**18
-"""Of the images that a model is asked about in one piece, 256 of 32x32: memory does not grow with their area."""
 
 
 @dataclass(frozen=True)
@@ -156,20 +154,16 @@ class Gate:
         reasons = {}
         for upload in decoders:
             y = upload.label_counts.nonzero().flatten()
-            model, pieces = upload.model.eval(), y.split(_images_at_once(self.spec.size))
+            model, pieces = upload.model.eval(), y.split(images_at_once(self.spec.size))
             drawn = (model(torch.zeros(len(piece), upload.latent), piece) for piece in pieces)
             if not all(bool(torch.isfinite(images).all()) for images in drawn):
                 reasons[upload.name] = "draws images whose pixels are not finite"
         return reasons
 
 
-def _images_at_once(side: int) -> int:
-    return max(1, PIXELS_AT_ONCE // side**2)
-
-
 def _asked(model: nn.Module, x: Tensor) -> tuple[Tensor, list[LayerStatistics]]:
     """Logits `[b, c]` on all images `[b, C, H, W]`, and every layer's statistics over all of them, piece by piece."""
-    bank, pieces = ClientBank([model], mode="loop"), x.split(_images_at_once(x.shape[-1]))
+    bank, pieces = ClientBank([model], mode="loop"), x.split(images_at_once(x.shape[-1]))
     answers = [bank(piece, frozenset({"statistics"})) for piece in pieces]
     shares = [len(piece) / len(x) for piece in pieces]
     layers = zip(*(answer.statistics[0] for answer in answers), strict=True)

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.uploads import Recital, Uploads
+from oneshot_fl.parts.view import images_at_once
 from oneshot_fl.values import Count, Finite, Images, Positive
 
-AT_ONCE = 512
-"""Images that a model is asked about together."""
 FEWEST = 3
 """Clients whose recitals are heard; two that contradict each other leave nobody to say who is wrong."""
 FEWEST_CLASSES = 2
@@ -94,8 +93,8 @@ class Witnesses:
     @torch.no_grad()
     def _said(self, model: nn.Module, x: Tensor) -> Tensor:
         """A client's log-probabilities `[n, c]`."""
-        device = place_of(model)
-        logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in x.split(AT_ONCE)]
+        device, parts = place_of(model), x.split(images_at_once(x.shape[-1]))
+        logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in parts]
         return torch.cat(logits).log_softmax(dim=1)
 
     def _contradicted(self, heard: "Heard") -> Iterator[tuple[int, str]]:

@@ -11,6 +11,7 @@ from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.procedural import dead_leaves, shapes, textures
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.view import images_at_once
 
 SHOWN = 2000
 """Images that a client's model is shown."""
@@ -57,8 +58,8 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     """
     model.eval()
     images = spec.normalise(shapes(SHOWN, spec, rng))
-    device = place_of(model)
-    return torch.cat([model(part.to(device)).softmax(dim=1) for part in images.split(500)]).mean(dim=0).cpu()
+    device, parts = place_of(model), images.split(images_at_once(spec.size))
+    return torch.cat([model(part.to(device)).softmax(dim=1) for part in parts]).mean(dim=0).cpu()
 
 
 def drawings(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:

@@ -26,6 +26,15 @@ class Votes(NamedTuple):
     """What enters each client's last layer, `[b, d]` a client; empty unless the ensemble needs `features`."""
 
 
+PIXELS_AT_ONCE = 2**18
+"""Of the images that models are asked about in one piece, 256 of 32x32."""
+
+
+def images_at_once(side: int) -> int:
+    """Of so many pixels a side, however many there are: what a model needs must not grow with their area."""
+    return max(1, PIXELS_AT_ONCE // side**2)
+
+
 EnsembleFunction = Callable[[Votes], Tensor]
 """Votes -> the teacher's logits `[b, c]`."""
 

@@ -47,6 +47,11 @@ def memorisation(synthetic: Tensor, training: Tensor, test: Tensor) -> Memorisat
 
 def nearest(images: Tensor, others: Tensor) -> Tensor:
     """The distance of every image uint8 `[n, C, H, W]` to the nearest of the others, `[n]`."""
-    pixels, targets = (each.flatten(1).double() / 255 for each in (images, others))
-    parts = [torch.cdist(part, targets).min(dim=1).values for part in pixels.split(AT_ONCE)]
-    return torch.cat(parts) / pixels.shape[1] ** 0.5
+    targets = _pixels(others)
+    parts = [torch.cdist(_pixels(part), targets).min(dim=1).values for part in images.split(AT_ONCE)]
+    return torch.cat(parts) / targets.shape[1] ** 0.5
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """From 0 to 1, `[n, d]` in double precision."""
+    return images.flatten(1).double() / 255

@@ -85,6 +85,9 @@ def test_a_transparent_colour_of_a_palette_or_of_grey_shows_the_background(tmp_p
     assert _decoded(tmp_path / "0.png", palette, transparency=1).tolist() == [[[255, 128]]]
     grey = Image.fromarray(np.array([[7, 255]], dtype=np.uint8))
     assert _decoded(tmp_path / "1.png", grey, transparency=255).tolist() == [[[7, 128]]]
+    deep = Image.fromarray(np.array([[0, 65535]], np.uint16))
+    white = Decoding(size=None, channels=1, tones=Tones(max_value=65535.0))
+    assert _decoded(tmp_path / "2.png", deep, white, transparency=0).tolist() == [[[128, 255]]]
 
 
 @pytest.mark.parametrize(

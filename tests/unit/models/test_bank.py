@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import ClientBank, has_features
+from oneshot_fl.models.bank import ClientBank, all_alike, has_features
 from oneshot_fl.models.classifiers import cnn2, lenet5
 from oneshot_fl.models.image_conv import ImageConv2d
 
@@ -72,6 +72,21 @@ def test_features_are_what_enters_the_last_linear_layer():
     features = ClientBank(models)(x, frozenset({"features"})).features
     for model, feature in zip(models, features, strict=True):
         assert_close(feature, model[:-1](x))
+
+
+class _Scaled(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.body, self.factor = nn.Linear(64, 3), factor
+
+    def forward(self, x):
+        return self.factor * self.body(x.flatten(1))
+
+
+def test_models_of_other_settings_are_not_stacked_as_one():
+    """`torch.func` would run all with the first one's factor."""
+    assert all_alike([_Scaled(2.0), _Scaled(2.0).eval()])
+    assert not all_alike([_Scaled(2.0), _Scaled(3.0)])
 
 
 class _HeadFirst(nn.Module):

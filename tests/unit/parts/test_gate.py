@@ -12,7 +12,7 @@ from oneshot_fl.models.bank import LayerStatistics
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.moments import batch_moments
-from oneshot_fl.parts import attacks, gate
+from oneshot_fl.parts import attacks, gate, view
 from oneshot_fl.parts.gate import Gate, Probed, never_trained, wrong_tensor
 from oneshot_fl.parts.uploads import Uploads
 from tests.parts import SMALL, FixedLogits, decoder_of, uploads_of
@@ -164,11 +164,11 @@ def test_a_model_is_asked_about_as_many_images_at_once_as_have_so_many_pixels(no
     model, seen = _trained(1, norm=norm), []
     model.register_forward_pre_hook(lambda _module, args: seen.append(len(args[0])))
     whole = GATE.probe(model)
-    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", 10 * SMALL.size**2 + 1)
+    monkeypatch.setattr(view, "PIXELS_AT_ONCE", 10 * SMALL.size**2 + 1)
     pieces = GATE.probe(model)
     assert seen == [64, *[10] * 6, 4]
     assert _told(pieces) == pytest.approx(_told(whole), rel=1e-5)
-    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", 1)  # one image has more
+    monkeypatch.setattr(view, "PIXELS_AT_ONCE", 1)  # one image has more
     assert _told(GATE.probe(model)) == pytest.approx(_told(whole), rel=1e-5)
 
 
@@ -176,7 +176,7 @@ def test_a_decoder_draws_so_many_images_at_once(monkeypatch):
     drawn = []
     broken = decoder_of(mlp(SMALL, latent=2, hidden=4), [1, 0, 4])
     broken.model.forward = lambda z, y: drawn.append(y.tolist()) or torch.full((len(y), 1, 8, 8), torch.nan)
-    monkeypatch.setattr(gate, "PIXELS_AT_ONCE", SMALL.size**2)
+    monkeypatch.setattr(view, "PIXELS_AT_ONCE", SMALL.size**2)
     assert [one.name for one in GATE(uploads_of([], [], [broken])).quarantined] == ["decoder"]
     assert drawn == [[0]]
 
