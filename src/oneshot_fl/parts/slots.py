@@ -15,6 +15,7 @@ from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.recipe import Recipe
+from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
 """One optimiser step on a loss."""
@@ -241,8 +242,9 @@ class Method:
 
 
 def step_for(step: Recipe[Step], spec: DataSpec) -> Step:
-    """An attack, a gate or a hearing for models of images of `spec`."""
-    return step(spec=spec) if "spec" in signature(step.target).parameters else step()
+    """An attack, a gate or a hearing for models of images of `spec`; the same whatever was drawn before."""
+    with seeded(0, "step"):
+        return step(spec=spec) if "spec" in signature(step.target).parameters else step()
 
 
 def objective_of(terms: Mapping[str, Recipe[Term]]) -> Objective:

@@ -27,6 +27,7 @@ from oneshot_fl.phases.class_figures import (
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.recipe import Recipe, needs_of
+from oneshot_fl.seeds import seeded
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,18 @@ def tested_ensembles(
     if not server.uploads.models:
         return {}
     possible = {name: row for name, row in rows.items() if not server.lacks(row.needs)}
-    found = {name: row(server) for name, row in possible.items()}
+    found = {name: _made(name, row, server) for name, row in possible.items()}
     if own is not None:
-        found[own.name] = own(server)
+        found[own.name] = _made(own.name, own, server)
         if learned:
             cast(nn.Module, found[own.name]).load_state_dict(dict(learned))
     return found
+
+
+def _made(name: str, ensemble: Recipe[Ensemble], server: Server) -> Ensemble:
+    """The same whatever was drawn before: a user's may begin with weights of its own."""
+    with seeded(0, "ensemble", name):
+        return ensemble(server)
 
 
 class EvaluateModule(LightningModule):

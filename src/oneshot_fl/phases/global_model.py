@@ -139,9 +139,10 @@ def _make(
     report: "_RoundReport",
     context: Context,
 ) -> Artifact:
-    init = method.init(server)
-    model = together([init(member) for member in members_of(student)])
-    loop = method.loop(replace(server, student=model), warm_up=not all_alike(server.uploads.models))
+    with seeded(settings.seed, "parts"):  # ours draw nothing yet, those of users may
+        init = method.init(server)
+        model = together([init(member) for member in members_of(student)])
+        loop = method.loop(replace(server, student=model), warm_up=not all_alike(server.uploads.models))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)

@@ -56,8 +56,8 @@ def protocol(record: Any, *, of: str = "") -> str:
 def comparison(record: Any, *, of: str) -> dict[str, str]:
     """By what dashboards group: runs of one `protocol` may be compared, those of one `row` differ in their seed."""
     run, digits = begun(record), protocol(record, of=of)
-    own = [fingerprint([canonical(run.own)])[:8]] if run.used else []
-    row = ", ".join([run.label, run.data, run.split, digits, *own])
+    own = fingerprint([canonical(run.own)])[:8]
+    row = ", ".join([run.label, run.data, run.split, digits, own])
     return {"partition": run.split, "protocol": digits, "row": row}
 
 

@@ -68,6 +68,22 @@ def test_the_methods_own_ensemble_is_tested_as_it_learned(fixed_logits):
     assert ensembles_to_test({}, own, server, {})["boosted"].weights.tolist() == [0.5, 0.5]
 
 
+class Gated(LogitAverage):
+    """As a user's might be: it begins with weights that it draws."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.gate = nn.Linear(3, 1)
+
+
+def test_an_ensemble_that_draws_its_weights_draws_them_alike_whatever_ran_before(fixed_logits):
+    server, rows = server_of([fixed_logits([1.0, 0.0, 0.0])]), {"gated": recipe_of(Gated)}
+    first = ensembles_to_test(rows, None, server, {})["gated"]
+    torch.rand(7)
+    again = ensembles_to_test(rows, None, server, {})["gated"]
+    assert torch.equal(first.gate.weight, again.gate.weight)
+
+
 def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(spec, context):
     images, labels = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8), torch.tensor([0, 1, 2, 0, 1])
     test = ImageBatches(images, labels, spec=spec, batch_size=4)

@@ -193,6 +193,25 @@ def test_some_of_the_newest_images_are_kept_as_bytes_and_choosing_them_draws_not
     assert _same(fewer.model, kept.model)
 
 
+class Gated(LogitAverage):
+    """As a user's might be: it begins with weights that it draws."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.gate = nn.Linear(3, 1)
+
+
+def test_parts_that_draw_draw_alike_whatever_ran_before(data, server, context, tmp_path):
+    def made(name):
+        store = replace(context, store=Store(tmp_path / name))
+        return _distill(data, server, store, _method(ensemble=recipe_of(Gated)), rounds=1)
+
+    first = made("first")
+    torch.rand(7)
+    again = made("again")
+    assert torch.equal(first.ensemble["gate.weight"], again.ensemble["gate.weight"])
+
+
 def test_clients_are_left_as_they_were_uploaded(data, server, context):
     before = [{name: t.clone() for name, t in model.state_dict().items()} for model in server.uploads.models]
     _distill(data, server, context, _method())

@@ -74,6 +74,15 @@ def test_runs_of_one_row_differ_in_their_seed_alone(method, own):
     assert {key for key in first if first[key] != changed[key]} == {"row"}
 
 
+def test_a_method_of_the_same_name_is_another_row_where_anything_of_it_differs():
+    schedules = ("constant", "one_cycle")
+    plans = [experiment_of(compose_config("method=dense", f"+method.student_schedule={each}")) for each in schedules]
+    nameless = [{**plan.record, "changed": {}} for plan in plans]  # as a file of a user's own, which changes nothing
+    constant, one_cycle = (comparison(each, of="") for each in nameless)
+    assert constant["protocol"] == one_cycle["protocol"]
+    assert constant["row"] != one_cycle["row"]
+
+
 def test_runs_whose_clients_have_lent_images_to_the_server_may_not_be_compared_with_others():
     lent = [(), ("proxy=holdout",), ("proxy=holdout", "proxy.fraction=0.5")]
     assert len({_protocol("method=fedavg", *each) for each in lent}) == 3

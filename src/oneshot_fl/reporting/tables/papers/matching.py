@@ -25,7 +25,7 @@ from oneshot_fl.reporting.tables.papers.published import (
     client_with,
     published,
 )
-from oneshot_fl.reporting.tables.run import Run
+from oneshot_fl.reporting.tables.run import SPREADS, Run
 
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior", "dirichlet_equal_chunks")
 """All are printed as Dir(alpha); which one a paper means is known from its code."""
@@ -162,7 +162,7 @@ def differences(cell: Published, run: Run) -> tuple[Difference, ...]:
     if cell.metric == FLOPS:
         return ()
     wanted = expected(cell.study, cell.data, _composed_with(cell, run))
-    skipped = (*VARIED, *IMAGES, *(cell.asked or {}), *_unused(cell, run), "models")
+    skipped = (*_varied(run), *IMAGES, *(cell.asked or {}), *_unused(cell, run), "models")
     found = [
         Difference(key, ours, theirs, stated=not below(key, UNSTATED))
         for key, ours, theirs in _side_by_side(run, wanted)
@@ -175,6 +175,12 @@ def differences(cell: Published, run: Run) -> tuple[Difference, ...]:
         *models,
         *_held_out(cell, run, wanted),
     )
+
+
+def _varied(run: Run) -> tuple[str, ...]:
+    """Of how uneven a split is the one key that its tables vary: lognormal sizes have a Dir(alpha) besides."""
+    others = {f"partition.{spread}" for kind, spread in SPREADS.items() if spread != SPREADS.get(run.partition)}
+    return tuple(key for key in VARIED if key not in others)
 
 
 def _side_by_side(run: Run, wanted: Expected) -> Iterator[tuple[str, Any, Any]]:

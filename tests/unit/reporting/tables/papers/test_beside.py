@@ -209,6 +209,20 @@ def test_a_run_of_one_table_stands_in_another_only_where_it_is_its_protocol(make
     assert filled[2] == [f"{60 + number}.00 (1)" for number in range(5)]
 
 
+def test_what_a_table_does_not_vary_in_its_kind_of_split_is_its_protocol(make_paper_run):
+    """Sizes that follow a lognormal have labels that follow Dir(alpha), which Table 4 does not vary."""
+    splits = [{"sigma": 0.4}, {"sigma": 0.4, "alpha": 5.0}]
+    pairs = zip((0.3, 0.9), splits, strict=True)
+    runs = [
+        make_paper_run("co_boosting/table4", "dense", "cifar10", accuracy, settings={"partition": split})
+        for accuracy, split in pairs
+    ]
+    sheets = paper_sheets(runs, which="last")
+    told = [[note for note in sheet.notes if "Not the paper's protocol" in note] for sheet in sheets]
+    assert [bool(notes) for notes in told] == [False, True]
+    assert told[1][0].startswith("Not the paper's protocol: partition.alpha=5.0 instead of 0.1")
+
+
 def test_a_run_that_stands_for_one_of_another_table_fills_that_one_too(make_paper_run):
     few = {"clients": {"epochs": 8}, "partition": {"clients": 5}}
     run = make_paper_run("fedhydra/table4", "dense", "svhn", 0.2, settings=few, studies=frozenset({"fedhydra/table1"}))
