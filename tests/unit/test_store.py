@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from oneshot_fl.artifacts import (
     write_work,
 )
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import Cost
 from oneshot_fl.locks import holder
 from oneshot_fl.store import HOLDER, WORK, Store, Wanted, open_store
 from tests.damage import become, flip
@@ -35,13 +37,15 @@ def test_made_once_and_loaded_with_tensors_facts_key_and_cost(tmp_path):
 
     def make(work):
         calls.append(work)
-        return _made()
+        time.sleep(0.01)
+        return replace(_made(), cost=Cost(macs=7))
 
     first, second = (store.get_or_make("clients", {"a": 1}, make) for _ in range(2))
     assert len(calls) == 1
     assert torch.equal(second.tensors["w"], torch.ones(2))
     assert second.facts == {"note": "made"}
     assert (first.key, first.cost) == (second.key, second.cost)
+    assert (first.cost.seconds >= 0.01, first.cost.macs) == (True, 7)
 
 
 def test_inputs_phase_and_context_all_enter_the_key(tmp_path):

@@ -49,6 +49,11 @@ def test_each_sample_is_mirrored_or_not(images):
     assert mirrored.float().mean() == pytest.approx(0.5, abs=0.05)  # 4.5 standard deviations
 
 
+@pytest.mark.parametrize(("name", "alone"), [("flip", random_flip), ("crop", random_crop)])
+def test_each_does_what_it_is_called(name, alone, images):
+    assert torch.equal(augment(images, name, torch_generator(0)), alone(images, torch_generator(0)))
+
+
 def test_crop_flip_does_both_and_none_neither(images):
     both = augment(images, "crop_flip", torch_generator(0))
     rng = torch_generator(0)

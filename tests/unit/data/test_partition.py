@@ -130,6 +130,27 @@ def test_priors_end_at_an_alpha_at_which_the_reference_code_never_does(name):
         assert set(split.sizes) == {600}
 
 
+@pytest.mark.parametrize(("alpha", "low", "high"), [(0.1, 0.3, 1.0), (100.0, 0.1, 0.2)])
+def test_a_class_prior_is_as_uneven_as_alpha_says(alpha, low, high):
+    labels = np.repeat(np.arange(10), 1000)
+    split = Partition("p", SPLITS["dirichlet_class_prior"](labels, 10, alpha, 0))
+    shares = split.class_counts(labels, 10) / np.array(split.sizes)[:, None]
+    assert low < shares.max(axis=1).mean() < high
+
+
+def test_lognormal_without_alpha_gives_everybody_the_classes_of_all():
+    labels = np.repeat(np.arange(3), [5000, 3000, 2000])
+    split = Partition("l", lognormal(labels, clients=4, sigma=0.4, alpha=None, seed=0))
+    shares = split.class_counts(labels, 3) / np.array(split.sizes)[:, None]
+    assert abs(shares - [0.5, 0.3, 0.2]).max() < 0.05
+
+
+def test_who_shares_a_sample_is_not_disjoint():
+    own, other = np.arange(3), np.arange(2, 5)
+    assert Partition("p", [own, own + 3]).disjoint
+    assert not Partition("p", [own, other]).disjoint
+
+
 def test_dirichlet_at_alpha_001_with_100_clients_ends_in_a_clear_error():
     labels = np.repeat(np.arange(10), 6000)
     with pytest.raises(OneshotError, match=r"partition\.alpha=0\.01.*raise partition\.alpha"):

@@ -20,13 +20,22 @@ def test_total_variation_adds_four_norms():
 
 
 def test_image_norm():
+    class Two(_View):
+        x = torch.tensor([[[[0.0, 3.0]]], [[[4.0, 0.0]]]])
+
     assert_close(ImageNorm(1.0)(_View()), torch.tensor(math.sqrt(9 + 16 + 49)))
+    assert_close(ImageNorm(1.0)(Two()), torch.tensor(3.5))  # the mean of the norms, not that of the batch, 5
 
 
 def test_competition_is_one_minus_the_divergence_from_the_mixture():
     # mixture [1/2, 1/2]: KL(M || [3/4, 1/4]) = 1/2 log(2/3) + 1/2 log 2, the same for the other
     divergence = 0.5 * math.log(2 / 3) + 0.5 * math.log(2)
     assert_close(Competition(1.0, temperature=1.0)(_View()), torch.tensor(1 - divergence))
+
+    class Sharper(_View):
+        teacher, student = 3 * _View.teacher, 3 * _View.student
+
+    assert_close(Competition(1.0, temperature=3.0)(Sharper()), torch.tensor(1 - divergence))
 
 
 def test_competition_is_one_where_teacher_and_student_agree():

@@ -130,11 +130,11 @@ def test_how_many_show_a_class_in_the_mean():
     assert mean_owners(torch.full((4, 2), 0.25)) == pytest.approx(4.0)
 
 
-def _taught(student: nn.Module) -> tuple[EvidenceWeighted, Pool]:
+def _taught(student: nn.Module, P: torch.Tensor = P, **options) -> tuple[EvidenceWeighted, Pool]:
     """An ensemble that a student learns from, and its pool."""
     server = replace(server_of([NORMALISED, NORMALISED], spec=TWO, student=student), recitals=RECITALS)
-    ensemble, pool = EvidenceWeighted(server, **EVIDENCE, **SELF_GATED), Pool(server_of(), rounds=1)
-    votes = votes_of(P, features=FEATURES)
+    ensemble = EvidenceWeighted(server, **EVIDENCE, **{**SELF_GATED, **options})
+    pool, votes = Pool(server_of(), rounds=1), votes_of(P, features=FEATURES)
     pool.add(Entry(votes.x, torch.tensor([1, 0]), ensemble.remember(votes), torch.zeros(2)))
     return ensemble, pool
 
@@ -152,6 +152,29 @@ def test_in_the_last_rounds_the_student_says_who_is_asked():
     assert not torch.allclose(ensemble(votes), answer.log().expand(2, 2))  # what is tested is the evidence ensemble
     assert student.training
     assert not any("logits" in name for name in ensemble.state_dict())
+
+
+SURE = torch.tensor([[[50.0, 0.0]] * 2, [[0.0, 0.0]] * 2])
+"""The first client is sure of class 0, the second knows nothing: its entropy is ln 2."""
+
+
+def test_whom_the_student_asks_counts_less_where_it_doubts():
+    # sent 1/6 and 5/6 of an image, which a doubt of 2 makes 1/6 and 5/6 / 2^2: 4/9 and 5/9
+    ensemble, pool = _taught(FixedLogits([0.0, LOG3]), SURE, self_doubt=2.0)
+    for _ in range(2):
+        ensemble.refit(pool, 1, torch.Generator())
+    answer = torch.tensor([1.0, 0.0]) * 4 / 9 + torch.tensor([0.5, 0.5]) * 5 / 9
+    assert_close(ensemble.recall(pool.entries[0]).exp(), answer.expand(2, 2))
+
+
+def test_asking_the_student_leaves_its_running_statistics_alone():
+    student = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1), nn.Linear(1, 2)).train()
+    ensemble, pool = _taught(student)
+    for _ in range(2):
+        ensemble.refit(pool, 2, torch.Generator())
+    assert ensemble.gates
+    assert student.training
+    assert int(student[1].num_batches_tracked) == 0
 
 
 def test_a_stopped_run_goes_on_asking_the_student():
@@ -184,3 +207,11 @@ def test_the_global_model_sends_an_image_to_whoever_has_its_class():
     weight = 0.75 * 0.75
     expected = weight * torch.tensor([0.75, 0.25]) + (1 - weight) * torch.tensor([0.25, 0.75])
     assert_close(SelfGated(server, doubt=0.0)(votes_of(P)).exp(), expected.expand(2, 2))
+
+
+def test_whom_the_global_model_sends_an_image_to_counts_less_where_it_doubts():
+    # sent 9/16 and 7/16 as above; a doubt of 1 halves the second: 18/25 and 7/25
+    counts, clients = torch.tensor([[3, 0], [1, 2]]), [nn.Identity(), nn.Identity()]
+    server = server_of(clients, label_counts=counts, student=FixedLogits([LOG3, 0.0]))
+    expected = torch.tensor([1.0, 0.0]) * 18 / 25 + torch.tensor([0.5, 0.5]) * 7 / 25
+    assert_close(SelfGated(server, doubt=1.0)(votes_of(SURE)).exp(), expected.expand(2, 2))

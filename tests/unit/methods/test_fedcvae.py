@@ -8,6 +8,7 @@ from torch import nn
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods import fedcvae as module
 from oneshot_fl.methods.fedcvae import OwnDecoderSource
 from oneshot_fl.models.cvae import fedcvae, mlp
 from oneshot_fl.parts.slots import Turn
@@ -105,3 +106,12 @@ def test_vaes_with_noise_of_several_lengths_are_refused_before_training():
 def test_numbers_follow_the_data_set(data, taught, epochs, bound, samples):
     source = compose_config("method=fedcvae_kd", f"data={data}").method.source
     assert (source.taught, source.epochs, source.bound, source.samples) == (taught, epochs, bound, samples)
+
+
+@pytest.mark.parametrize("bound", [None, 1.0])
+def test_the_servers_decoder_draws_from_noise_within_the_bound(bound, monkeypatch):
+    seen, real = [], module.draw
+    monkeypatch.setattr(module, "draw", lambda decoder, y, noise: seen.append(noise) or real(decoder, y, noise))
+    _made(_source(partial(mlp, SMALL, latent=2, hidden=4), bound=bound, epochs=1))
+    assert [len(noise) for noise in seen] == [300]
+    assert bool(seen[0].abs().max() <= 1) is (bound is not None)

@@ -79,6 +79,8 @@ def test_probabilities_are_weighed_and_renormalised():
     P, y = torch.tensor([[[math.log(3.0), 0.0]], [[0.0, math.log(3.0)]]]), torch.tensor([0])
     ensemble = StratifiedAggregation(_server(U), **PAPER | {"space": "probabilities"})
     assert_close(ensemble(votes_of(P, y)).exp(), torch.tensor([[0.434375, 0.196875]]) / 0.63125)
+    halved = StratifiedAggregation(_server(U), **PAPER | {"space": "probabilities", "scale": 0.5})
+    assert_close(halved(votes_of(P, y)), ensemble(votes_of(P, y)) / 2)
 
 
 def test_stratified_aggregation_equals_algorithm_3_written_with_loops():

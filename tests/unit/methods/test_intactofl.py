@@ -140,3 +140,5 @@ def test_disagreement_counts_images_on_which_the_gate_and_the_plain_mean_differ(
     logits = torch.tensor([[[0.0, LOG3], [5.0, 0.0]]])
     view = SimpleNamespace(teacher=torch.tensor([[LOG3, 0.0], [1.0, 0.0]]), outputs=SimpleNamespace(logits=logits))
     assert_close(Disagreement(1.0, temperature=1.0)(view), torch.tensor(-LOG3 / 4))
+    sharper = SimpleNamespace(teacher=3 * view.teacher, outputs=SimpleNamespace(logits=3 * logits))
+    assert_close(Disagreement(1.0, temperature=3.0)(sharper), torch.tensor(-9 * LOG3 / 4))

@@ -52,6 +52,24 @@ def test_noise_is_drawn_from_a_seed_of_its_own(uploads):
     assert not torch.equal(first[0].weight, other[0].weight)
 
 
+def test_noise_is_measured_by_the_weights_that_it_is_added_to(uploads):
+    before = uploads.models[2]
+    with torch.no_grad():
+        before[0].weight.mul_(100.0)
+    added = _last(Noisy(deviation=0.5, clients=1), uploads)[0].weight - before[0].weight
+    usual = before[0].weight.square().mean().sqrt()
+    assert float(added.std() / usual) == pytest.approx(0.5, rel=0.2)
+
+
+def test_a_copycat_of_another_architecture_stays_as_it_is(uploads):
+    plain = cnn2(SMALL, norm=False).eval()
+    mixed = uploads_of([uploads.models[0], plain], [1, 1])
+    after = Copycat(clients=1)(mixed).models[1]
+    assert all(torch.equal(one, other) for one, other in zip(after.parameters(), plain.parameters(), strict=True))
+    copied = _last(Copycat(clients=1), uploads)
+    assert torch.equal(copied[0].weight, uploads.models[0][0].weight)
+
+
 def test_a_constant_voter_says_one_class(uploads):
     answers = _last(ConstantVoter(chosen=1, logit=9.0, clients=1), uploads)(torch.randn(4, 1, 8, 8))
     assert answers.tolist() == [[0.0, 9.0, 0.0]] * 4

@@ -63,6 +63,22 @@ class _Paints(nn.Module):
         return (self.base + y / 10).view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
 
 
+class _Listens(_Paints):
+    """It keeps the noise that it is asked to draw from."""
+
+    def forward(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.noise = z
+        return super().forward(z, y)
+
+
+@pytest.mark.parametrize("bound", [None, 1.0])
+def test_a_decoder_draws_from_noise_within_the_bound(bound):
+    decoder = DecoderUpload(_Listens(0.0), 4, COUNTS[0], "key", build=_no_vae)
+    source = DecoderSource(server_of(decoders=[decoder]), samples=1000, split="label_distribution", bound=bound)
+    source.make(Turn(None, None, None, torch_generator(0)))
+    assert bool(decoder.model.noise.abs().max() <= 1) is (bound is not None)
+
+
 def _no_vae() -> CVAE:
     raise AssertionError("these decoders are only drawn from")
 

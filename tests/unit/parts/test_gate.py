@@ -200,3 +200,19 @@ def test_tensors_are_looked_at_one_by_one():
     layer.running_var[1] = -1e-3
     assert "below 0" in str(wrong_tensor(layer, 1e6))
     assert not never_trained(nn.Linear(2, 2))
+
+
+def test_one_layer_whose_statistics_are_not_its_own_is_enough():
+    x, true, shifted = GATE._probes(), nn.BatchNorm2d(1, eps=0.0), nn.BatchNorm2d(1)
+    true.running_mean, true.running_var = batch_moments(x)
+    shifted.running_mean.fill_(10.0)  # standard deviations
+    model = nn.Sequential(true, shifted, nn.Flatten(), nn.Linear(64, 3)).eval()
+    assert GATE.probe(model).strangeness == pytest.approx(100, rel=1e-3)
+
+
+def test_a_model_may_answer_some_classes_alike_whatever_it_is_shown():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).eval()
+    with torch.no_grad():
+        model[1].weight[1:] = 0
+    varies = model(GATE._probes())[:, 0].std()
+    assert GATE.probe(model).spread == pytest.approx(float(varies), rel=1e-4)

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -47,11 +49,12 @@ def test_shaken_images_are_rolled_together_and_half_the_time_mirrored():
     """Of two images with one light pixel each, in two corners, both are moved alike; every place is reached."""
     images = torch.zeros(2, 1, 8, 8)
     images[0, 0, 2, 2] = images[1, 0, 5, 2] = 1
-    reached = set()
+    reached = Counter()
     rng = torch_generator(0)
-    for _ in range(300):
+    for _ in range(400):
         first, second = (tuple(int(at) for at in one[0].nonzero()[0]) for one in shaken(images, 1, rng, mirrored=True))
         assert second == (first[0] + 3, first[1])
-        reached.add(first)
+        reached[first] += 1
     mirrored = {5 - right for right in (-1, 0, 1)}
-    assert reached == {(row, column) for row in (1, 2, 3) for column in {1, 2, 3} | mirrored}
+    assert reached.keys() == {(row, column) for row in (1, 2, 3) for column in {1, 2, 3} | mirrored}
+    assert 160 <= sum(count for (_, column), count in reached.items() if column in mirrored) <= 240  # 4 deviations

@@ -64,6 +64,15 @@ def test_eqs_15_and_17_kl_is_from_teacher_to_student():
     assert_close(Adversarial(1.0, temperature=1.0, only_disagreement=False)(_View()), torch.tensor(-KL_AT_1))
 
 
+def test_eq_15_is_softened_and_scaled_as_eq_17_is():
+    class Sharper(_View):
+        teacher, student = 3 * _View.teacher, 3 * _View.student
+
+    expected = torch.tensor(9 * KL_AT_1)
+    assert_close(Distillation(1.0, temperature=3.0)(Sharper()), expected)
+    assert_close(Adversarial(1.0, temperature=3.0, only_disagreement=False)(Sharper()), -expected)
+
+
 def test_temperature_softens_both_and_scales_by_its_square():
     # T = 2: softmax(teacher / 2) = [sqrt 3, 1] / (1 + sqrt 3)
     p = math.sqrt(3) / (1 + math.sqrt(3))

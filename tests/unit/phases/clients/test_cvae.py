@@ -32,3 +32,12 @@ def test_of_the_vae_only_the_decoder_leaves_and_the_server_can_build_another(spe
     assert kind.uploaded(vae) is vae.decoder
     assert kind.facts(torch.tensor([2, 0, 2]), 4) == {"label_counts": [1, 0, 2, 0]}
     assert kind.probe(vae, torch.zeros(2, 1, 8, 8), torch.tensor([0, 2])).shape == (2, 1, 8, 8)
+
+
+def test_a_vae_draws_pixels_and_not_what_classifiers_see(spec):
+    vae, seen = mlp(spec, latent=2, hidden=4), []
+    vae.loss = lambda x, y, noise: seen.append(x) or x.sum()  # type: ignore[method-assign]
+    pixels = torch.rand(2, 1, 8, 8)
+    training = Training(epochs=1, batch_size=2, optimizer=recipe_of(torch.optim.Adam, lr=0.01), seed=0)
+    Autoencoder().module(vae, training, [], spec).loss((spec.normalise(pixels), torch.tensor([0, 1])))
+    assert torch.allclose(seen[0], pixels, atol=1e-6)
