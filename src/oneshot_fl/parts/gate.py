@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.artifacts import tensor_hash
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import named_line
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.ensembles import entropy
@@ -77,8 +78,12 @@ class Gate:
     def __call__(self, uploads: Uploads) -> Uploads:
         """The uploads that are left; the others are in `quarantined`."""
         reasons = self._of_tensors(uploads)
-        sound = [upload for upload in uploads.classifiers if upload.name not in reasons]
-        probed = {upload.name: self.probe(upload.model, upload.unknown) for upload in sound}
+        probed: dict[str, Probed] = {}
+        for upload in (each for each in uploads.classifiers if each.name not in reasons):
+            try:
+                probed[upload.name] = self.probe(upload.model, upload.unknown)
+            except Exception as error:  # whatever a stranger's model raises over images is its answer
+                reasons[upload.name] = f"does not run on {self.images} images ({named_line(error)})"
         reasons |= self._of_answers(probed)
         reasons |= self._of_images([upload for upload in uploads.decoders if upload.name not in reasons])
         return uploads.without(reasons)

@@ -131,6 +131,19 @@ def _strange(distances: dict[str, list[float]]) -> list[str]:
     return sorted(GATE._of_answers(probed))
 
 
+def test_a_model_that_raises_over_many_images_is_turned_away(honest):
+    few = FixedLogits([1.0, 2.0, 3.0])
+    few.register_forward_pre_hook(lambda _model, args: _refuse_many(args[0]))
+    after = GATE(uploads_of([few, *honest.models], [1] * 6))
+    assert [one.name for one in after.quarantined] == ["client 0"]
+    assert after.quarantined[0].reason == "does not run on 64 images (ValueError: four are enough)"
+
+
+def _refuse_many(x: torch.Tensor) -> None:
+    if len(x) > 4:
+        raise ValueError("four are enough")
+
+
 def test_the_usual_is_asked_only_of_three_clients_or_more():
     """Two clients do not outvote each other; what is always too much, 3 variances, is so for them as well."""
     assert _strange({"a": [0.1, 2.9]}) == []
