@@ -24,10 +24,11 @@ from pkgutil import get_importer
 from typing import Any
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.imported import State, Witness, check_unedited, imported_from, state_of
 from oneshot_fl.syntax import Import, keep, syntax_of
 
 PACKAGE = "oneshot_fl"
-UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "syntax", "disk", "ledger", "energy")
+UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "imported", "syntax", "disk", "ledger", "energy")
 CANNOT_CHANGE_A_NUMBER = tuple(f"{PACKAGE}.{name}" for name in UNCOUNTED)
 """Our modules that are not followed; nor is the package's own `__init__`, the public face of everything."""
 TOOLS = {"filelock", "hydra", "omegaconf", "rich", "safetensors", "typer"}
@@ -44,8 +45,8 @@ class _Module:
     imports: tuple[str, ...] = ()
 
 
-_seen: dict[str, tuple[ModuleSpec | None, _Module]] = {}
-"""Modules by name, as they were when first asked for; only a reload makes this process run other code."""
+_seen: dict[str, tuple[State | None, _Module]] = {}
+"""Modules by name, each with the state of its file, as it was when first asked for or when it was imported since."""
 
 
 def digest(modules: Iterable[str]) -> str:
@@ -55,7 +56,8 @@ def digest(modules: Iterable[str]) -> str:
     what is edited while a process runs counts for the next one, or after `importlib.reload`.
 
     Raises:
-        OneshotError: one of `modules` cannot be found, or a module is no valid Python.
+        OneshotError: one of `modules` cannot be found, a module is no valid Python, or one was imported and edited
+            before it was ever read.
     """
     found: dict[str, str] = {}
     waiting: list[str] = []
@@ -119,20 +121,19 @@ def _left_out(name: str) -> bool:
 
 
 def _module(name: str) -> _Module:
-    """What a module is, read again only after it was reloaded."""
-    loaded = getattr(sys.modules.get(name), "__spec__", None)
-    if name in _seen and (_seen[name][0] is None or _seen[name][0] is loaded):
-        return _seen[name][1]
-    _seen[name] = loaded, _read(name)
+    """What a module is; read again only after it was imported or reloaded from another state of its file."""
+    if name not in _seen or imported_from(name) not in (None, _seen[name][0]):
+        spec = _find(name)
+        _seen[name] = None if spec is None else state_of(spec), _read(name, spec)
     return _seen[name][1]
 
 
-def _read(name: str) -> _Module:
-    spec = _find(name)
+def _read(name: str, spec: ModuleSpec | None) -> _Module:
     if spec is None:
         return _Module("absent")
     if _is_installed(name):
         return _Module(_version(name))
+    check_unedited(name, spec)
     if not spec.has_location or spec.origin is None:  # a namespace package, which has no code
         return _Module(None)
     loader: Any = spec.loader
@@ -181,7 +182,8 @@ def _find(name: str) -> ModuleSpec | None:
     """Where a module lies, found as an import would but without running anything."""
     parent, _, _ = name.rpartition(".")
     if not parent:
-        specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+        finders = (finder for finder in sys.meta_path if not isinstance(finder, Witness))
+        specs = (finder.find_spec(name, None) for finder in finders)
         return next((spec for spec in specs if spec is not None), None) or _loaded(name)
     around = _find(parent)
     folders = [] if around is None else list(around.submodule_search_locations or [])

@@ -176,6 +176,31 @@ def test_a_running_process_keeps_what_it_read_until_it_reloads(folder):
     del sys.modules["mine_too"]
 
 
+def test_what_is_edited_before_its_first_import_counts_once_it_is_imported_and_after_every_reload(folder):
+    folder.write(mine_later="number = 1")
+    before = folder.digest("mine_later")
+    folder.write(mine_later="number = 20")
+    assert digest(["mine_later"]) == before
+    mine = importlib.import_module("mine_later")
+    after = digest(["mine_later"])
+    folder.write(mine_later="number = 300")
+    assert digest(["mine_later"]) == after != before
+    importlib.reload(mine)
+    assert digest(["mine_later"]) not in (before, after)
+    del sys.modules["mine_later"]
+
+
+def test_what_is_edited_between_its_import_and_the_first_look_is_refused(folder):
+    folder.write(mine_early="number = 1", blank="import mine_early")
+    mine = importlib.import_module("mine_early")
+    folder.write(mine_early="number = 20")
+    with pytest.raises(OneshotError, match=r"mine_early\.py: was changed since mine_early was imported"):
+        folder.digest("blank")
+    importlib.reload(mine)
+    assert folder.digest("blank")
+    del sys.modules["mine_early"]
+
+
 def test_ours_are_followed_but_for_what_cannot_change_a_number(folder):
     folder.digest("oneshot_fl.phases.distill")
     assert {"oneshot_fl.phases.distill", "oneshot_fl.parts.pools", "oneshot_fl.seeds"} <= set(code._seen)
