@@ -68,7 +68,7 @@ FLOORS = (
     ("inventory",),
     ("store", "recipe", "tracking"),
     ("artifacts", "code", "fits", "locks", "runs"),
-    ("syntax",),
+    ("syntax", "imported"),
     ("disk", "ledger", "mistakes"),
     ("devices",),
     ("process", "seeds", "errors", "values", "version", "energy"),

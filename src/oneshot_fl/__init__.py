@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.imported import watch
 from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
     from oneshot_fl.serving.model import ServedModel
 
 __all__ = ["Result", "__version__", "aggregate", "load", "results", "run", "train_client"]
+
+watch()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What code a result depends on: a digest of syntax trees, so that changed code finds no result of the old one.
 
 Followed are the imports, also those inside functions, of our own modules and of the user's: whatever lies neither in
-the standard library nor in an installed package. Of installed packages the version counts, of extension modules and
-others without source their bytes. An import whose name is computed (`importlib.import_module(name)`) is not seen.
-A tree is written down as this Python's `ast.dump` does it, which differs between Python's minor versions.
+the standard library nor in an installed package, and the installed packages that the run's parts are of, since a user
+may have installed his own. Of the others the version counts, of extension modules and others without source their
+bytes. An import whose name is computed (`importlib.import_module(name)`) is not seen. A tree is written down as this
+Python's `ast.dump` does it, which differs between Python's minor versions.
 """
 
 import hashlib
@@ -24,14 +25,17 @@ from pkgutil import get_importer
 from typing import Any
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.imported import State, Witness, check_unedited, imported_from, state_of
 from oneshot_fl.syntax import Import, keep, syntax_of
 
 PACKAGE = "oneshot_fl"
-UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "syntax", "disk", "ledger", "energy")
+UNCOUNTED = ("tracking", "errors", "process", "devices", "code", "imported", "syntax", "disk", "ledger", "energy")
 CANNOT_CHANGE_A_NUMBER = tuple(f"{PACKAGE}.{name}" for name in UNCOUNTED)
 """Our modules that are not followed; nor is the package's own `__init__`, the public face of everything."""
 TOOLS = {"filelock", "hydra", "omegaconf", "rich", "safetensors", "typer"}
 """Installed packages that cannot change a number either; their versions do not count."""
+FRAMEWORKS = {"torch", "torchvision", "lightning"}
+"""Installed packages whose version is enough also where a part is theirs."""
 INSTALLED = {"site-packages", "dist-packages"}
 """Folders of packages that are not the user's own."""
 
@@ -44,35 +48,25 @@ class _Module:
     imports: tuple[str, ...] = ()
 
 
-_seen: dict[str, tuple[ModuleSpec | None, _Module]] = {}
-"""Modules by name, as they were when first asked for; only a reload makes this process run other code."""
+_seen: dict[str, tuple[State | None, _Module]] = {}
+"""Modules by name, each with the state of its file, as it was when first asked for or when it was imported since."""
 
 
 def digest(modules: Iterable[str]) -> str:
     """The first 80 bits of the SHA-256, in hexadecimal, over the code of `modules` and all that they import.
 
+    An installed package that one of them is of is followed like any other, unless it is one of `FRAMEWORKS`.
     Comments, docstrings and layout do not count. A module is read once a process, as is its code when it is imported:
     what is edited while a process runs counts for the next one, or after `importlib.reload`.
 
     Raises:
-        OneshotError: one of `modules` cannot be found, or a module is no valid Python.
+        OneshotError: one of `modules` cannot be found, a module is no valid Python, or one was imported and edited
+            before it was ever read.
     """
-    found: dict[str, str] = {}
-    waiting: list[str] = []
-    for name in modules:
-        if _find(name) is None:
-            raise OneshotError(f"{name}: there is no such module; is its folder on PYTHONPATH?")
-        waiting.extend(_counted(name))
-    visited = set()
-    while waiting:
-        name = waiting.pop()
-        if name in visited or _left_out(name):
-            continue
-        visited.add(name)
-        module = _module(name)
-        if module.content is not None:
-            found[name] = module.content
-        waiting.extend(module.imports)
+    names = list(modules)
+    if unknown := [name for name in names if _find(name) is None]:
+        raise OneshotError(f"{unknown[0]}: there is no such module; is its folder on PYTHONPATH?")
+    found = _contents(names)
     keep()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -109,30 +103,46 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def _contents(names: list[str]) -> dict[str, str]:
+    """What counts of some modules and of all that they import, by the name of the module or of the whole package."""
+    followed = {_package(name) for name in names} - FRAMEWORKS
+    waiting = [each for name in names for each in _with_parents(name)]
+    found, visited = dict[str, str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if whole := _package(name) not in followed and _is_installed(_package(name)):
+            name = _package(name)
+        if name in visited or _left_out(name):
+            continue
+        visited.add(name)
+        module = _Module(_version(name)) if whole else _module(name)
+        if module.content is not None:
+            found[name] = module.content
+        waiting.extend(module.imports)
+    return found
+
+
 def _left_out(name: str) -> bool:
     outside = sys.stdlib_module_names | TOOLS
     return (
-        name.partition(".")[0] in outside
+        _package(name) in outside
         or name == PACKAGE
         or f"{name}.".startswith(tuple(f"{left}." for left in CANNOT_CHANGE_A_NUMBER))
     )
 
 
 def _module(name: str) -> _Module:
-    """What a module is, read again only after it was reloaded."""
-    loaded = getattr(sys.modules.get(name), "__spec__", None)
-    if name in _seen and (_seen[name][0] is None or _seen[name][0] is loaded):
-        return _seen[name][1]
-    _seen[name] = loaded, _read(name)
+    """What a module is; read again only after it was imported or reloaded from another state of its file."""
+    if name not in _seen or imported_from(name) not in (None, _seen[name][0]):
+        spec = _find(name)
+        _seen[name] = None if spec is None else state_of(spec), _read(name, spec)
     return _seen[name][1]
 
 
-def _read(name: str) -> _Module:
-    spec = _find(name)
+def _read(name: str, spec: ModuleSpec | None) -> _Module:
     if spec is None:
         return _Module("absent")
-    if _is_installed(name):
-        return _Module(_version(name))
+    check_unedited(name, spec)
     if not spec.has_location or spec.origin is None:  # a namespace package, which has no code
         return _Module(None)
     loader: Any = spec.loader
@@ -149,11 +159,16 @@ def _read(name: str) -> _Module:
 
 
 def _imported(each: Import, package: str) -> Iterator[str]:
-    """Every module that one import runs, with the packages around it, whose `__init__` runs first."""
+    """Every module that one import runs, with the packages around it, whose `__init__` runs first.
+
+    Of what is imported from an installed package it may also name what is none: only who follows it has to find out.
+    """
     source = _absolute(each, package)
-    yield from _counted(source)
-    if each.names and not _is_installed(source.partition(".")[0]):
-        inside = (f"{source}.{name}" for name in each.names)
+    yield from _with_parents(source)
+    inside = (f"{source}.{name}" for name in each.names)
+    if _is_installed(_package(source)):
+        yield from inside
+    else:
         yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
 
 
@@ -165,10 +180,9 @@ def _absolute(each: Import, package: str) -> str:
     return ".".join([*parents, *([each.module] if each.module else [])])
 
 
-def _counted(name: str) -> list[str]:
-    """The modules that run when one is imported; an installed package counts as a whole."""
-    whole = _with_parents(name)
-    return whole[:1] if _is_installed(whole[0]) else whole
+def _package(name: str) -> str:
+    """The outermost package that a module lies in, or the module itself."""
+    return name.partition(".")[0]
 
 
 def _with_parents(name: str) -> list[str]:
@@ -181,7 +195,8 @@ def _find(name: str) -> ModuleSpec | None:
     """Where a module lies, found as an import would but without running anything."""
     parent, _, _ = name.rpartition(".")
     if not parent:
-        specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+        finders = (finder for finder in sys.meta_path if not isinstance(finder, Witness))
+        specs = (finder.find_spec(name, None) for finder in finders)
         return next((spec for spec in specs if spec is not None), None) or _loaded(name)
     around = _find(parent)
     folders = [] if around is None else list(around.submodule_search_locations or [])
@@ -203,7 +218,7 @@ def _loaded(name: str) -> ModuleSpec | None:
 
 @cache
 def _is_installed(name: str) -> bool:
-    spec = None if name.partition(".")[0] == PACKAGE else _find(name)
+    spec = None if name == PACKAGE else _find(name)
     if spec is None:
         return False
     places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or [])

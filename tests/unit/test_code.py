@@ -145,10 +145,43 @@ def test_what_is_imported_but_absent_counts_once_it_is_there(folder):
 def test_of_an_installed_package_only_the_version_counts(folder, monkeypatch):
     folder.write(mine="import torch.nn.functional as F\nfrom sklearn import cluster\nimport rich, os.path")
     before = folder.digest("mine")
-    assert set(code._seen) == {"mine", "torch", "sklearn"}
+    assert code._contents(["mine"]).keys() == {"mine", "torch", "sklearn"}
+    assert set(code._seen) == {"mine"}
     real = code.metadata.version
     monkeypatch.setattr(code.metadata, "version", lambda name: "0" if name == "scikit-learn" else real(name))
     assert folder.digest("mine") != before
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A folder of packages that are installed."""
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    return Folder(place, monkeypatch)
+
+
+def test_a_package_that_is_given_counts_by_its_source_although_it_is_installed(installed):
+    files = {"pack/__init__": "from .model import build", "pack/model": "from other.blocks import number\nimport late"}
+    installed.write(**files, **{"pack/unused": "", "other/__init__": "", "other/blocks": "number = 1", "late": ""})
+    for name, source in {"pack/__init__": "x = 1", "pack/model": "def build(): ..."}.items():
+        assert installed.changes("pack.model", **{name: source}), name
+        installed.write(**{name: files[name]})
+    assert not installed.changes(
+        "pack.model", **{"pack/unused": "x = 1", "other/blocks": "number = 2", "late": "x = 1"}
+    )
+    assert installed.changes("pack.model", "other.blocks", **{"other/blocks": "number = 3"})
+
+
+def test_what_is_given_beside_a_package_does_not_change_how_it_counts(installed):
+    installed.write(**{"pack/__init__": "import other", "other/__init__": "number = 1"})
+    alone = installed.digest("pack")
+    assert installed.digest("pack", "other") != alone
+    assert digest(["pack"]) == alone  # in the same process
+
+
+def test_a_framework_counts_by_its_version_also_where_it_is_given(folder):
+    assert folder.digest("torch.optim", "lightning.pytorch.loggers", "torchvision.models")
+    assert not code._seen
 
 
 def test_who_brings_a_package_is_who_the_library_finds():
@@ -174,6 +207,31 @@ def test_a_running_process_keeps_what_it_read_until_it_reloads(folder):
     importlib.reload(mine)
     assert digest(["mine_too"]) != before
     del sys.modules["mine_too"]
+
+
+def test_what_is_edited_before_its_first_import_counts_once_it_is_imported_and_after_every_reload(folder):
+    folder.write(mine_later="number = 1")
+    before = folder.digest("mine_later")
+    folder.write(mine_later="number = 20")
+    assert digest(["mine_later"]) == before
+    mine = importlib.import_module("mine_later")
+    after = digest(["mine_later"])
+    folder.write(mine_later="number = 300")
+    assert digest(["mine_later"]) == after != before
+    importlib.reload(mine)
+    assert digest(["mine_later"]) not in (before, after)
+    del sys.modules["mine_later"]
+
+
+def test_what_is_edited_between_its_import_and_the_first_look_is_refused(folder):
+    folder.write(mine_early="number = 1", blank="import mine_early")
+    mine = importlib.import_module("mine_early")
+    folder.write(mine_early="number = 20")
+    with pytest.raises(OneshotError, match=r"mine_early\.py: was changed since mine_early was imported"):
+        folder.digest("blank")
+    importlib.reload(mine)
+    assert folder.digest("blank")
+    del sys.modules["mine_early"]
 
 
 def test_ours_are_followed_but_for_what_cannot_change_a_number(folder):

@@ -322,6 +322,28 @@ def test_who_lost_its_lease_meanwhile_keeps_what_the_other_has_made(tmp_path):
     assert [path.name for path in (tmp_path / "clients").iterdir()] == [found.key]
 
 
+@pytest.mark.parametrize("intact", [True, False])
+def test_who_lost_its_work_folder_with_its_lease_takes_what_the_other_has_made(tmp_path, intact):
+    store = Store(tmp_path, leased=True)
+
+    def stopped(work):
+        next(tmp_path.rglob("*.lease")).unlink()
+        other = Store(tmp_path, leased=True).get_or_make("clients", {}, lambda _: _made(2.0))
+        if not intact:
+            (tmp_path / "clients" / other.key / "manifest.json").unlink()
+        write_work(work / "part-2.pt", [1])
+        return _made()
+
+    wanted = Wanted("clients", {}, stopped)
+    if not intact:
+        with pytest.raises(OneshotError, match=r"part-2\.pt: cannot be written"):
+            store.get_or_make_all([wanted])
+    else:
+        (found,) = store.get_or_make_all([wanted])
+        assert (found.tensors["w"].tolist(), found.from_store) == ([2.0, 2.0], True)
+        assert [path.name for path in (tmp_path / "clients").iterdir()] == [found.key]
+
+
 def test_a_store_that_comes_to_need_leases_makes_what_failed_before(tmp_path):
     def fail(_):
         raise RuntimeError("out of memory")

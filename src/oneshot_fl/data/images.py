@@ -16,7 +16,7 @@ from oneshot_fl.data.class_names import class_name, flaw_of_name
 from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
-from oneshot_fl.store import Store
+from oneshot_fl.store import open_store
 from oneshot_fl.values import SIDE
 
 Files = list[tuple[Path, int]]
@@ -201,14 +201,14 @@ def read_images(
     decodes them.
 
     Raises:
-        OneshotError: a file is no image, or sizes differ or are too small or too large.
+        OneshotError: a file is no image, sizes differ or are too small or too large, or `cache` cannot be written.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
     if how.size is None:
         _check_side(_first(paths), how, origin)
     contents = {part: _sha256(found, origin) for part, found in paths.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
-    artifact = Store(Path(cache)).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
+    artifact = open_store(Path(cache), {}).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()

@@ -27,11 +27,12 @@ from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.schedule import anneal
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.soundness import first_not_finite
 from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
-from oneshot_fl.recipe import Recipe, described, digest_of
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
@@ -163,7 +164,7 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
             "settings": described(settings),
         }
         make = partial(_recital, upload, spec, settings, context.trainer, task, k)
-        wanted.append(Wanted("recite", {**inputs, "code": digest_of(__name__, inputs)}, make))
+        wanted.append(keyed(Wanted("recite", inputs, make), __name__))
     artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
     made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in artifacts)

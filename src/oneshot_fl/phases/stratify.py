@@ -30,9 +30,10 @@ from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.trainer import TrainerSettings, device_of, minimise, trainer_of
-from oneshot_fl.recipe import Recipe, described, digest_of
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
@@ -170,7 +171,7 @@ def stratify(
         measure = partial(_measure, upload.model, settings, context.trainer)
         count = partial(_macs_of_class, upload.model, spec, settings)
         make = partial(_column, measure, count, start, classes, at_once, task)
-        wanted.append(Wanted("stratify", {**inputs, "code": digest_of(__name__, inputs)}, make))
+        wanted.append(keyed(Wanted("stratify", inputs, make), __name__))
     columns = make_all(wanted, [classes] * m, context=context, task=task)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)

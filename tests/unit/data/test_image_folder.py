@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from dataclasses import fields
@@ -269,6 +270,17 @@ def test_a_class_folder_that_cannot_be_read_is_not_left_out(folder, monkeypatch)
     forbid(monkeypatch, "train/bee")
     with pytest.raises(OneshotError, match=r"^data\.root: .*train/bee cannot be read \(Permission denied\)"):
         _load(folder)
+
+
+def test_images_are_kept_where_the_kernel_keeps_no_locks(folder, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", _no_flock)
+    first = _load(folder)
+    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    assert _load(folder).fingerprint == first.fingerprint
+
+
+def _no_flock(*_):
+    raise OSError(errno.ENOSYS, "Function not implemented")
 
 
 OTHERWISE = {

@@ -25,10 +25,11 @@ from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.samples import OwnSamples, own_samples
 from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import EpochEnd, TrainerSettings, trainer_of
-from oneshot_fl.recipe import Recipe, described, digest_of
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.seeds import seeded, torch_generator
 from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Task
@@ -136,10 +137,14 @@ def train_clients(
     samples = [_samples(own_samples(data, index), plan.poison) for index, plan in zip(indices, plans, strict=True)]
     clients = [_LocalClient(first + k, plan, samples[k], start) for k, plan in enumerate(plans)]
     wanted = [
-        Wanted(
-            "clients",
-            client.inputs(data.fingerprint, indices[k]),
-            partial(client.fit, context.trainer, _advance(progress, k, len(plans))),
+        keyed(
+            Wanted(
+                "clients",
+                client.inputs(data.fingerprint, indices[k]),
+                partial(client.fit, context.trainer, _advance(progress, k, len(plans))),
+            ),
+            __name__,
+            type(client.plan.kind).__module__,
         )
         for k, client in enumerate(clients)
     ]
@@ -193,8 +198,8 @@ class _LocalClient:
         return {"start": self.start.key, "communication_round": self.start.communication_round}
 
     def inputs(self, data: str, index: Tensor) -> dict[str, Any]:
-        """Everything that its upload depends on; `data` is the data set's fingerprint."""
-        inputs = {
+        """Everything that its upload depends on but the code; `data` is the data set's fingerprint."""
+        return {
             "data": data,
             "samples": fingerprint(index.tolist()),
             "client": self.number,
@@ -204,7 +209,6 @@ class _LocalClient:
             **self._again,
             **({} if self.plan.poison is None else {"poison": described(self.plan.poison)}),
         }
-        return {**inputs, "code": digest_of(__name__, inputs, type(self.plan.kind).__module__)}
 
     def fit(self, settings: TrainerSettings, advance: Callable[[], None], work: Path) -> Artifact:
         """Train; what is stored is what is uploaded. Stopped in the middle, it begins anew."""

@@ -1,0 +1,41 @@
+"""The code of a phase in the keys of what it wants, and in every process that makes it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from oneshot_fl.artifacts import Artifact
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.recipe import digest_of
+from oneshot_fl.store import Wanted
+
+
+def keyed(wanted: Wanted, *modules: str) -> Wanted:
+    """What a phase wants, with the code that makes it among its inputs.
+
+    Whatever process makes it does so by that code or, with an `OneshotError`, not at all: a worker imports files as
+    they are when it begins, or has imported them for an earlier run.
+
+    Args:
+        wanted: with all other inputs; their `_target_`s count.
+        modules: those that make it, the phase's own first.
+    """
+    inputs = {**wanted.inputs, "code": digest_of(modules[0], wanted.inputs, *modules[1:])}
+    return replace(wanted, inputs=inputs, make=partial(_make, wanted.phase, inputs, modules, wanted.make))
+
+
+def _make(
+    phase: str,
+    inputs: Mapping[str, Any],
+    modules: tuple[str, ...],
+    make: Callable[[Path], Artifact],
+    work: Path,
+) -> Artifact:
+    if digest_of(modules[0], inputs, *modules[1:]) != inputs["code"]:
+        raise OneshotError(
+            f"{phase}: a worker would run other code than the program that it works for, as files were edited "
+            "meanwhile; start the program again"
+        )
+    return make(work)
