@@ -1,6 +1,6 @@
 """The program's own configuration with overrides, composed once for each set of choices; tiny real runs of it."""
 
-from copy import deepcopy
+import pickle
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def compose_config(*overrides: str) -> DictConfig:
         if any(str(each.key_or_group).startswith("hydra") for each in parsed):  # other folders to search
             return compose("config", overrides=list(overrides))
         folders = GlobalHydra.instance().config_loader().get_search_path().get_path()
-        cfg = deepcopy(_chosen(choices, tuple(str(folder.path) for folder in folders)))
+        cfg = pickle.loads(_chosen(choices, tuple(str(folder.path) for folder in folders)))
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         return cfg
 
@@ -100,9 +100,9 @@ def _is_choice(override: Override) -> bool:
 
 
 @cache
-def _chosen(choices: tuple[str, ...], folders: tuple[str, ...]) -> DictConfig:
-    """What Hydra merges of the files in `folders`, which it has just been told; not to be changed."""
-    return compose("config", overrides=list(choices))
+def _chosen(choices: tuple[str, ...], folders: tuple[str, ...]) -> bytes:
+    """What Hydra merges of the files in `folders`, which it has just been told; a pickle is sooner copied than a node."""
+    return pickle.dumps(compose("config", overrides=list(choices)))
 
 
 def run_config(cfg: DictConfig, folder: Path) -> dict[str, Any]:
