@@ -101,7 +101,7 @@ def _is_choice(override: Override) -> bool:
 
 @cache
 def _chosen(choices: tuple[str, ...], folders: tuple[str, ...]) -> bytes:
-    """What Hydra merges of the files in `folders`, which it has just been told; a pickle is sooner copied than a node."""
+    """What Hydra merges of the files in `folders`, which it has just been told, pickled: so it is copied soonest."""
     return pickle.dumps(compose("config", overrides=list(choices)))
 
 
