@@ -28,10 +28,11 @@ def running_statistics_kept(model: nn.Module) -> Iterator[None]:
     and every batch would count twice.
     """
     tracking: list[Any] = [module for module in model.modules() if getattr(module, "track_running_stats", False)]
+    momenta = [module.momentum for module in tracking]
     for module in tracking:
-        module.track_running_stats = False
+        module.track_running_stats, module.momentum = False, 0.0  # instance normalisation heeds the second alone
     try:
         yield
     finally:
-        for module in tracking:
-            module.track_running_stats = True
+        for module, momentum in zip(tracking, momenta, strict=True):
+            module.track_running_stats, module.momentum = True, momentum

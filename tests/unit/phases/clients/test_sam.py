@@ -110,3 +110,13 @@ def test_the_second_pass_normalises_by_the_batch_too():
     x = torch.tensor([[2.0], [4.0]])
     with running_statistics_kept(norm):
         torch.testing.assert_close(norm(x), torch.tensor([[-1.0], [1.0]]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(1), nn.InstanceNorm1d(1, track_running_stats=True)], ids=type)
+def test_the_second_pass_leaves_running_statistics_alone_and_the_next_first_one_does_not(norm):
+    x = torch.tensor([[[2.0, 4.0]]])
+    with running_statistics_kept(norm):
+        norm(x)
+    assert float(norm.running_mean) == 0
+    norm(x)
+    assert float(norm.running_mean) == pytest.approx(0.3)  # a tenth of 3
