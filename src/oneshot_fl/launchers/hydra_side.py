@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
@@ -150,20 +152,32 @@ class Launch:
 
 def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outcome | None:
     """What a finished run gave, taken over into a job's folder; None where there is none or that fails."""
-    own = without_hydra(config)
-    place = remembered(resolved(own))
-    done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
-    if done is None:
-        return None
-    known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
-    try:
-        summary = take_over(done, known, folder)
-    except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
-        return None
+    with _as_in_job(config):
+        own = without_hydra(config)
+        place = remembered(resolved(own))
+        done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
+        if done is None:
+            return None
+        try:
+            summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
+        except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
+            return None
     try:
         return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
     except OneshotError as error:  # fails as the job itself did, and alone
         return Outcome("failed", error=str(error), mistake=True)
+
+
+@contextmanager
+def _as_in_job(config: DictConfig) -> Iterator[None]:
+    """Inside the block Hydra answers for a job as it does in it: the key is the job's own if the same files count."""
+    hydra = HydraConfig.instance()
+    before = hydra.cfg
+    hydra.set_config(config)
+    try:
+        yield
+    finally:
+        hydra.cfg = before
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
@@ -112,6 +113,28 @@ def test_a_job_that_cannot_be_taken_over_is_left_to_run_and_to_fail_alone(trial,
     assert read_trace(tmp_path / "own")["status"] == "failed"
     (tmp_path / "done" / "run.json").unlink()  # moved since it was found
     assert hydra_side._done_before(trial, tmp_path / "other", any_machine=False) is None
+
+
+def _seen_by_the_launcher(tmp_path, *words):
+    """What `_done_before` gives of a job, asked as a launcher does: Hydra is there, and no job runs."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        words = (f"store={tmp_path}", "hydra.sweep.dir=x", "hydra.job.num=0", *words)
+        config = compose("config", list(words), return_hydra_config=True)
+        done = hydra_side._done_before(config, tmp_path / "job", any_machine=False)
+    assert not HydraConfig.initialized()
+    return done
+
+
+def test_a_data_set_that_lends_its_images_is_looked_up_before_any_job_runs(tmp_path):
+    words = ("method=feddf", "proxy=dataset", "proxy.data=mnist", f"proxy.root={tmp_path}")
+    assert _seen_by_the_launcher(tmp_path, *words) is None
+
+
+def test_whether_a_job_is_done_is_asked_with_the_folders_that_it_reads(tmp_path, monkeypatch):
+    searched = []
+    monkeypatch.setattr(hydra_side, "remembered", lambda _: searched.extend(search_path()))
+    _seen_by_the_launcher(tmp_path, f"hydra.searchpath=[file://{tmp_path}]")
+    assert str(tmp_path) in searched
 
 
 def _failed_of(folder, *words):
