@@ -11,21 +11,18 @@ the phases know the settings, the code and the files that the settings name, and
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.figure_files import FIGURES, FORMATS, remove_figures, remove_metrics
+from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 from oneshot_fl.tracking.told import METRICS
 
@@ -39,8 +36,6 @@ LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
 """Files that runs of one key leave, all or some of them; what else lies there is somebody's own."""
-EVENTS = "tensorboard"
-"""The folder of a logger of ours; how others' are called, their settings say. Those of W&B belong to one run alone."""
 NEEDED = (CONFIG, MODEL)
 """Files without which, beside its summary, a finished run is none."""
 HASHES = "sha256"
@@ -125,31 +120,20 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     make_folder(folder)
     if done.resolve() != folder.resolve():
         remove_figures(folder)
-        remove_metrics(folder)
+        remove_logged(folder)
         with writing(str(folder)):
             for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
                 target = folder / path.relative_to(done)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
+        tell_of_export(folder)
     return json.loads((folder / SUMMARY).read_text())
 
 
 def _left_by(run: Path) -> Iterator[Path]:
     """Every file of a run's folder that another run of its key would leave too; no other run that lies in it."""
     yield from (path for name in LEFT if (path := run / name).is_file())
-    for folder in (run / name for name in sorted(_logged(run))):
-        below = [] if folder.is_symlink() else list(folder.rglob("*"))
-        if not any(each.name == TRACE for each in below):
-            yield from (each for each in below if each.is_file())
-
-
-def _logged(run: Path) -> set[str]:
-    """The folders that loggers keep in a run's."""
-    config = yaml.safe_load((run / CONFIG).read_text())
-    loggers = config.get("logger") if isinstance(config, Mapping) else None
-    settings = loggers.values() if isinstance(loggers, Mapping) else ()
-    names = {str(each.get("name") or "") for each in settings if isinstance(each, Mapping)}
-    return {EVENTS, *(name for name in names if re.fullmatch(r"\w[\w .-]*", name))}
+    yield from logged(run)
 
 
 def _named(file: Path) -> list[Path]:

@@ -252,6 +252,27 @@ def test_metrics_of_another_run_do_not_stay_beside_a_copied_one_that_has_none(tm
     assert not (own / "metrics.csv").exists()
 
 
+def test_events_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder in (done, own):
+        _finish(folder, "k")
+        (folder / "tensorboard").mkdir()
+        (folder / "tensorboard" / f"events.out.tfevents.{folder.name}").touch()
+    adopt(done, own)
+    assert [path.name for path in (own / "tensorboard").iterdir()] == ["events.out.tfevents.done"]
+
+
+def test_an_export_of_another_model_is_told_of(tmp_path, capsys):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder in (done, own):
+        _finish(folder, "k")
+    (own / "export").mkdir()
+    adopt(own, own)
+    assert capsys.readouterr().err == ""
+    adopt(done, own)
+    assert capsys.readouterr().err == f"oneshot_fl: {own}/export: is of the model before this one; export it anew\n"
+
+
 def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):
     first, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     _finish(done, "k", arithmetic="cuda.32-true")
