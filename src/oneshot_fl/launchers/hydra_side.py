@@ -194,7 +194,7 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
     with _as_in_job(config):
         own = without_hydra(config)
         place = remembered(resolved(own))
-        done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
+        done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find(folder)
         if done is None:
             return None
         try:

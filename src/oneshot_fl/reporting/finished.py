@@ -5,7 +5,8 @@ files that it only names, the code and, for data that lies in files, every file'
 arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it
 does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs make it anew, and
 find the results of their phases, whose keys hold what it has made, in the store instead. Of other parts of a user's own
-the phases know the settings, the code and the files that the settings name, and so does the key.
+the phases know the settings, the code and the files that the settings name, and so does the key. What a user's own
+logger writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
 """
 
 import hashlib
@@ -32,6 +33,8 @@ MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
 ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu"}
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
+LIGHTNINGS = "lightning."
+"""What the `_target_` of a logger of Lightning's begins with."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
@@ -50,6 +53,8 @@ class Finished:
     key: str
     arithmetic: str
     """`devices.arithmetic_here`"""
+    copied: bool = True
+    """Whether all that such a run leaves is known, so that a copy is as good; else it only counts where it lies."""
 
     @property
     def _file(self) -> Path:
@@ -60,16 +65,17 @@ class Finished:
         """What a run's trace says of it."""
         return {"key": self.key, "arithmetic": self.arithmetic}
 
-    def find(self) -> Path | None:
-        """The folder of a finished run of this key and arithmetic that is still there."""
-        return next((folder for folder in _named(self._file) if _is_done(folder, self.told)), None)
+    def find(self, own: Path) -> Path | None:
+        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks."""
+        places = _named(self._file) if self.copied else [own]
+        return next((folder for folder in places if _is_done(folder, self.told)), None)
 
     def find_of_any_machine(self, own: Path) -> Path | None:
         """The same whatever the machine made of `auto`, for those who ask on behalf of another machine.
 
         What lies in the job's own folder comes first: nothing that was computed elsewhere is written over it.
         """
-        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json"))
+        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json")) if self.copied else []
         places = (own, *(folder for file in files for folder in _named(file)))
         return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
@@ -97,7 +103,8 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     also = [[file.group, file.name, file.settings] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
-    return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
+    key, copied = hashlib.sha256(text.encode()).hexdigest()[:20], all(map(_is_known, config["logger"].values()))
+    return Finished(store, key, arithmetic_here(config["trainer"]), copied)
 
 
 def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
@@ -160,6 +167,11 @@ def _is_whole(folder: Path, trace: Mapping[str, Any]) -> bool:
     """Whether the files that a run is nothing without are there and, where their hashes are told, as it left them."""
     hashes = hashes_of(folder)[HASHES]
     return len(hashes) == len(NEEDED) and trace.get(HASHES, hashes) == hashes
+
+
+def _is_known(logger: Any) -> bool:
+    """Whether it is known what a logger leaves in a run's folder; of a user's own nobody knows."""
+    return is_ours(_target(logger)) or _target(logger).startswith(LIGHTNINGS)
 
 
 def _target(node: Any) -> str:

@@ -95,7 +95,7 @@ def trial(tmp_path, monkeypatch):
     done.mkdir()
     (done / "summary.json").write_text(json.dumps({"validation": None, "clients": [{"accuracy": 0.8}]}))
     (done / "run.json").write_text("{}")
-    place = SimpleNamespace(find=lambda: done)
+    place = SimpleNamespace(find=lambda _: done)
     monkeypatch.setattr(hydra_side, "remembered", lambda _: place)
     words = ["hydra.sweeper._target_=a.Search", "hydra.sweep.dir=x", "hydra.job.num=0"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
