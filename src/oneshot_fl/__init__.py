@@ -150,18 +150,18 @@ def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
 
 
 def results(*folders: str | Path) -> list[dict[str, Any]]:
-    """The summaries of every finished run in or below `folders`, oldest first.
+    """The summaries of every finished run in or below `folders`, oldest first; of copies (`done before`) one.
 
     Raises:
         OneshotError: there is no folder, or one is missing or holds no run.
     """
-    from oneshot_fl.reporting.tables.runs import read_runs
+    from oneshot_fl.reporting.tables.runs import every_run
 
     if not folders:
         raise OneshotError('results(): needs a folder of runs, for instance results("outputs")')
     for folder in folders:
         _check_paths(folder=folder)
-    return [run.summary for run in read_runs(map(Path, folders)) if run.summary]
+    return [run.summary for run in every_run(map(Path, folders)) if run.summary]
 
 
 def _check_overrides(overrides: Sequence[object], function: str, *, first: str = "") -> None:

@@ -33,7 +33,7 @@ def job(
         OneshotError: something is wrong with the configuration or the data.
     """
     place = remembered(config)
-    if place and (done := place.find()):
+    if place and (done := place.find(folder)):
         summary = take_over(done, known, folder)
         place.remember(folder)
         print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")

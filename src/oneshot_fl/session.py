@@ -15,7 +15,7 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.process import again_and_again
 from oneshot_fl.reporting.about import about
-from oneshot_fl.reporting.figure_files import remove_metrics
+from oneshot_fl.reporting.earlier import remove_logged
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.progress import Progress
@@ -23,16 +23,16 @@ from oneshot_fl.tracking.progress import Progress
 
 @contextmanager
 def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> Iterator[Context]:
-    """The context of a run of this plan in `folder`, while the block runs; metrics of an earlier run are removed.
+    """The context of a run of this plan in `folder`, while the block runs; what an earlier run logged there is removed.
 
     Args:
         of: key of what it works on, where that is not in the plan.
 
     Raises:
-        OneshotError: the store cannot be written, those metrics cannot be removed, or a logger cannot be opened.
+        OneshotError: the store cannot be written, that cannot be removed, or a logger cannot be opened.
     """
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
-    remove_metrics(folder)
+    remove_logged(folder)
     with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
         _start(device_of(plan.trainer))

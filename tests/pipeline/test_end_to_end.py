@@ -145,13 +145,14 @@ def test_server_seeds_share_clients(tiny, tmp_path):
     assert first["rounds"] != second["rounds"]
 
 
-def test_a_folder_that_held_another_run_keeps_none_of_its_figures(tiny, tmp_path):
+def test_a_folder_that_held_another_run_keeps_none_of_its_figures_and_tells_of_its_export(tiny, tmp_path, capsys):
     folder = tmp_path / "run"
-    folder.mkdir()
+    (folder / "export").mkdir(parents=True)
     for name in ("synthetic.png", "guidance.pdf", "my own.png"):
         (folder / name).touch()
     run(tiny("method=fedavg"), folder)
     assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".pdf")} == {"my own.png"}
+    assert f"{folder}/export: is of the model before this one; export it anew" in capsys.readouterr().err
 
 
 def test_mixed_architectures_and_another_server(tiny, tmp_path):

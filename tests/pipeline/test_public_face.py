@@ -7,6 +7,8 @@ import torch
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.__main__ import main
+from oneshot_fl.reporting.tables.runs import read_runs
 from tests.composing import CLIENTS, TINY
 
 
@@ -24,6 +26,17 @@ def test_run_load_and_results_fit_each_other(tmp_path):
     assert torch.equal(model(images), oneshot_fl.load(tmp_path / "dense")(images))
     assert votes.model()(images).shape == (2, 10)
     assert [summary["method"] for summary in oneshot_fl.results(tmp_path)] == ["dense", "fedavg"]
+
+
+def test_what_runs_alike_measured_is_read_collected_and_in_one_row(tmp_path):
+    own = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}")
+    first = oneshot_fl.run(*own, folder=tmp_path / "runs" / "first")
+    fewer = oneshot_fl.run(*own, "~evaluate.ensembles.entropy", folder=tmp_path / "runs" / "fewer")
+    assert oneshot_fl.results(tmp_path / "runs") == [first.summary, fewer.summary]
+    main([str(tmp_path / "runs"), "--collect", str(tmp_path / "all.jsonl")])
+    assert len(oneshot_fl.results(tmp_path / "all.jsonl")) == 2
+    (run,) = read_runs([tmp_path / "all.jsonl"])
+    assert run.summary["ensemble"] == first.summary["ensemble"]
 
 
 def test_a_folder_of_ones_own_is_read_too(tmp_path):

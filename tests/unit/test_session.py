@@ -64,11 +64,15 @@ def test_the_energy_of_the_processor_is_read_all_along_so_that_long_phases_know_
         assert read.wait(60)
 
 
-def test_metrics_of_an_earlier_run_do_not_stay_beside_one_that_writes_none(tmp_path):
-    (tmp_path / "metrics.csv").write_text("of another run")
+def test_what_an_earlier_run_logged_does_not_stay_beside_one_that_logs_nothing(tmp_path):
+    events = tmp_path / "tensorboard" / "events.out.tfevents.1"
+    events.parent.mkdir()
+    for path in (tmp_path / "metrics.csv", events):
+        path.write_text("of another run")
     with session(replace(_plan(tmp_path), loggers=()), tmp_path, Console(quiet=True)) as context:
         context.log.log({"distill/accuracy": 0.5}, 1)
     assert not (tmp_path / "metrics.csv").exists()
+    assert not events.exists()
 
 
 def test_a_logger_that_cannot_be_opened_is_one_line(tmp_path):

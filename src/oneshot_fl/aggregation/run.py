@@ -17,7 +17,7 @@ from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.record import CONFIG, EXPORT, MODEL, SUMMARY
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
@@ -32,6 +32,7 @@ from oneshot_fl.pipeline import assess, serve
 from oneshot_fl.process import Interrupted, say
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
+from oneshot_fl.reporting.earlier import tell_of_export
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import write_server
 from oneshot_fl.session import session
@@ -197,8 +198,7 @@ def _written(
         temperature=served.temperature,
         tones=federation.tones,
     )
-    if (out / EXPORT).is_dir():
-        say(f"{out / EXPORT}: is of the model before this one; export it anew")
+    tell_of_export(out)
     write_atomically(out / CONFIG, yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))
     write_atomically(out / "report.html", as_html(report))

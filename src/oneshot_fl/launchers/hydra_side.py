@@ -1,19 +1,23 @@
 """What Hydra asks of a launcher, in terms of an engine."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from oneshot_fl.config import resolved
+from oneshot_fl.config.compose import unresolved
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
@@ -34,6 +38,8 @@ ENGINES = {
     "ray": ("oneshot_fl.launchers.rays", "Rays", "ray"),
 }
 """Where each engine is, and the extra that brings what it needs."""
+NUMBERED = re.compile(r"\bjob\.(num|id)\b")
+"""In the name of every job's folder, which then is its own; to find that out by composing all jobs takes its time."""
 
 
 class JobFailedError(Exception):
@@ -74,12 +80,31 @@ def jobs_per_gpu(config: DictConfig) -> int:
     return 0 if config.trainer.accelerator in ("cpu", "mps") else config.trainer.jobs_per_gpu
 
 
+def check_whole(sweeper: DictConfig) -> None:
+    """A grid is handed over whole: Hydra ends a sweep after the first batch with a failure, and tells of no later job.
+
+    Raises:
+        OneshotError: it is to come in batches.
+    """
+    size = sweeper.get("max_batch_size")
+    if size is not None and not searches(str(sweeper._target_)):
+        raise OneshotError(
+            f"hydra.sweeper.max_batch_size={size}: must be null, a grid is run whole; how many of its jobs run at once "
+            "is hydra.launcher.at_once (on Slurm hydra.launcher.array_parallelism)"
+        )
+
+
 class Launch:
-    """One sweeper's jobs, or one batch of them."""
+    """One sweeper's jobs, or one batch of them.
+
+    Raises:
+        OneshotError: a grid is to come in batches.
+    """
 
     def __init__(
         self, context: HydraContext, task: TaskFunction, config: DictConfig, engine: Engine, only: str | None
     ) -> None:
+        check_whole(config.hydra.sweeper)
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
             composer: Any = Composer(context.config_loader)
@@ -87,19 +112,24 @@ class Launch:
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.before: dict[int, Outcome] = {}
         """Jobs that need not run."""
+        self.places: dict[Path, int] = {}
+        """Whose each job's folder is, also of earlier batches."""
 
     def __call__(self, overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep, jobs that failed are not among these, or a search would have
-                to choose by test images.
+            OneshotError: the folder holds another sweep, two jobs have one folder, jobs that failed are not among
+                these, or a search would have to choose by test images.
         """
         setup_globals()
         target = str(self.config.hydra.sweeper._target_)
         if searches(target):  # before anything is trained
             check_objective(target, resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
+        if not NUMBERED.search(str(unresolved(self.config.hydra.sweep)["subdir"])):
+            for number, each in jobs.items():
+                self._place(number, self._compose(number, each))
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
@@ -119,16 +149,15 @@ class Launch:
 
     @property
     def _hands_over_all(self) -> bool:
-        """Whether all jobs of the command come in one call; of batches nobody tells which is the last."""
-        sweeper = self.config.hydra.sweeper
-        return not searches(str(sweeper._target_)) and sweeper.get("max_batch_size") is None
+        """Whether all jobs of the command come in one call; of a search nobody tells which batch is the last."""
+        return not searches(str(self.config.hydra.sweeper._target_))
 
     def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
         """Jobs that are not done, composed when there is room for them."""
         state = None
         for number, overrides in chosen.items():
             config = self._compose(number, overrides)
-            folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)).absolute()
+            folder = self._place(number, config)
             if (done := _done_before(config, folder, any_machine=self.engine.elsewhere)) is not None:
                 self.before[number] = done
                 arithmetic = read_trace(folder)["arithmetic"] if self.engine.elsewhere else ""
@@ -147,23 +176,47 @@ class Launch:
             config.hydra.job.id = config.hydra.job.num = number
         return config
 
+    def _place(self, number: int, config: DictConfig) -> Path:
+        """A job's folder, which is no other job's."""
+        with _as_in_job(config):
+            below = str(config.hydra.sweep.subdir)
+            folder = Path(str(config.hydra.sweep.dir), below).absolute()
+        if (other := self.places.setdefault(folder, number)) != number:
+            raise OneshotError(
+                f"hydra.sweep.subdir={below}: jobs {other} and {number} would both write into {folder}; add "
+                "${hydra.job.num}, or what they differ in"
+            )
+        return folder
+
 
 def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outcome | None:
     """What a finished run gave, taken over into a job's folder; None where there is none or that fails."""
-    own = without_hydra(config)
-    place = remembered(resolved(own))
-    done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find()
-    if done is None:
-        return None
-    known = {**choices(own), "overrides": list(config.hydra.overrides.task), "job": config.hydra.job.num}
-    try:
-        summary = take_over(done, known, folder)
-    except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
-        return None
+    with _as_in_job(config):
+        own = without_hydra(config)
+        place = remembered(resolved(own))
+        done = None if place is None else place.find_of_any_machine(folder) if any_machine else place.find(folder)
+        if done is None:
+            return None
+        try:
+            summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
+        except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
+            return None
     try:
         return Outcome("done", value_of(summary, str(config.hydra.sweeper._target_)))
     except OneshotError as error:  # fails as the job itself did, and alone
         return Outcome("failed", error=str(error), mistake=True)
+
+
+@contextmanager
+def _as_in_job(config: DictConfig) -> Iterator[None]:
+    """Inside the block Hydra answers for a job as it does in it: the key is the job's own if the same files count."""
+    hydra = HydraConfig.instance()
+    before = hydra.cfg
+    hydra.set_config(config)
+    try:
+        yield
+    finally:
+        hydra.cfg = before
 
 
 def without_hydra(config: DictConfig) -> DictConfig:

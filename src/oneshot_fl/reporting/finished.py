@@ -5,27 +5,25 @@ files that it only names, the code and, for data that lies in files, every file'
 arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it
 does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs make it anew, and
 find the results of their phases, whose keys hold what it has made, in the store instead. Of other parts of a user's own
-the phases know the settings, the code and the files that the settings name, and so does the key.
+the phases know the settings, the code and the files that the settings name, and so does the key. What a user's own
+logger writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
 """
 
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.figure_files import FIGURES, FORMATS, remove_figures, remove_metrics
+from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 from oneshot_fl.tracking.told import METRICS
 
@@ -35,12 +33,12 @@ MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
 ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu"}
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
+LIGHTNINGS = "lightning."
+"""What the `_target_` of a logger of Lightning's begins with."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
 """Files that runs of one key leave, all or some of them; what else lies there is somebody's own."""
-EVENTS = "tensorboard"
-"""The folder of a logger of ours; how others' are called, their settings say. Those of W&B belong to one run alone."""
 NEEDED = (CONFIG, MODEL)
 """Files without which, beside its summary, a finished run is none."""
 HASHES = "sha256"
@@ -55,6 +53,8 @@ class Finished:
     key: str
     arithmetic: str
     """`devices.arithmetic_here`"""
+    copied: bool = True
+    """Whether all that such a run leaves is known, so that a copy is as good; else it only counts where it lies."""
 
     @property
     def _file(self) -> Path:
@@ -65,16 +65,17 @@ class Finished:
         """What a run's trace says of it."""
         return {"key": self.key, "arithmetic": self.arithmetic}
 
-    def find(self) -> Path | None:
-        """The folder of a finished run of this key and arithmetic that is still there."""
-        return next((folder for folder in _named(self._file) if _is_done(folder, self.told)), None)
+    def find(self, own: Path) -> Path | None:
+        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks."""
+        places = _named(self._file) if self.copied else [own]
+        return next((folder for folder in places if _is_done(folder, self.told)), None)
 
     def find_of_any_machine(self, own: Path) -> Path | None:
         """The same whatever the machine made of `auto`, for those who ask on behalf of another machine.
 
         What lies in the job's own folder comes first: nothing that was computed elsewhere is written over it.
         """
-        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json"))
+        files = sorted((self.store / RUNS).glob(f"{self.key}.*.json")) if self.copied else []
         places = (own, *(folder for file in files for folder in _named(file)))
         return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
@@ -102,7 +103,8 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     also = [[file.group, file.name, file.settings] for file in files]
     text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
     store = Path(config["store"]).expanduser().absolute()
-    return Finished(store, hashlib.sha256(text.encode()).hexdigest()[:20], arithmetic_here(config["trainer"]))
+    key, copied = hashlib.sha256(text.encode()).hexdigest()[:20], all(map(_is_known, config["logger"].values()))
+    return Finished(store, key, arithmetic_here(config["trainer"]), copied)
 
 
 def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
@@ -125,31 +127,20 @@ def adopt(done: Path, folder: Path) -> dict[str, Any]:
     make_folder(folder)
     if done.resolve() != folder.resolve():
         remove_figures(folder)
-        remove_metrics(folder)
+        remove_logged(folder)
         with writing(str(folder)):
             for path in list(_left_by(done)):  # before any lies there, as `folder` may lie in it
                 target = folder / path.relative_to(done)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
+        tell_of_export(folder)
     return json.loads((folder / SUMMARY).read_text())
 
 
 def _left_by(run: Path) -> Iterator[Path]:
     """Every file of a run's folder that another run of its key would leave too; no other run that lies in it."""
     yield from (path for name in LEFT if (path := run / name).is_file())
-    for folder in (run / name for name in sorted(_logged(run))):
-        below = [] if folder.is_symlink() else list(folder.rglob("*"))
-        if not any(each.name == TRACE for each in below):
-            yield from (each for each in below if each.is_file())
-
-
-def _logged(run: Path) -> set[str]:
-    """The folders that loggers keep in a run's."""
-    config = yaml.safe_load((run / CONFIG).read_text())
-    loggers = config.get("logger") if isinstance(config, Mapping) else None
-    settings = loggers.values() if isinstance(loggers, Mapping) else ()
-    names = {str(each.get("name") or "") for each in settings if isinstance(each, Mapping)}
-    return {EVENTS, *(name for name in names if re.fullmatch(r"\w[\w .-]*", name))}
+    yield from logged(run)
 
 
 def _named(file: Path) -> list[Path]:
@@ -176,6 +167,11 @@ def _is_whole(folder: Path, trace: Mapping[str, Any]) -> bool:
     """Whether the files that a run is nothing without are there and, where their hashes are told, as it left them."""
     hashes = hashes_of(folder)[HASHES]
     return len(hashes) == len(NEEDED) and trace.get(HASHES, hashes) == hashes
+
+
+def _is_known(logger: Any) -> bool:
+    """Whether it is known what a logger leaves in a run's folder; of a user's own nobody knows."""
+    return is_ours(_target(logger)) or _target(logger).startswith(LIGHTNINGS)
 
 
 def _target(node: Any) -> str:

@@ -22,7 +22,7 @@ from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
 from oneshot_fl.phases.validate import Validation
 from oneshot_fl.recipe import described
-from oneshot_fl.reporting.figure_files import remove_figures
+from oneshot_fl.reporting.earlier import remove_figures, tell_of_export
 from oneshot_fl.reporting.run_result import RunResult
 from oneshot_fl.reporting.server_file import write_server
 from oneshot_fl.reporting.versions import versions
@@ -215,7 +215,7 @@ def _server_accuracies(result: RunResult) -> dict[str, float]:
 def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, Any], result: RunResult) -> None:
     """`summary.json`, `config.yaml` with every value resolved, and `server.safetensors`, which describes itself.
 
-    Figures that another run left in the folder are removed.
+    Figures that another run left in the folder are removed, and an export of its model is told of.
 
     Raises:
         OneshotError: something cannot be written.
@@ -233,6 +233,7 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
         temperature=result.temperature,
         tones=result.data.tones,
     )
+    tell_of_export(folder)
     write_atomically(folder / SUMMARY, json.dumps(summary, indent=1))
 
 

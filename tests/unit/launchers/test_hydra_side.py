@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
@@ -93,7 +95,7 @@ def trial(tmp_path, monkeypatch):
     done.mkdir()
     (done / "summary.json").write_text(json.dumps({"validation": None, "clients": [{"accuracy": 0.8}]}))
     (done / "run.json").write_text("{}")
-    place = SimpleNamespace(find=lambda: done)
+    place = SimpleNamespace(find=lambda _: done)
     monkeypatch.setattr(hydra_side, "remembered", lambda _: place)
     words = ["hydra.sweeper._target_=a.Search", "hydra.sweep.dir=x", "hydra.job.num=0"]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
@@ -114,15 +116,64 @@ def test_a_job_that_cannot_be_taken_over_is_left_to_run_and_to_fail_alone(trial,
     assert hydra_side._done_before(trial, tmp_path / "other", any_machine=False) is None
 
 
+def _seen_by_the_launcher(tmp_path, *words):
+    """What `_done_before` gives of a job, asked as a launcher does: Hydra is there, and no job runs."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        words = (f"store={tmp_path}", "hydra.sweep.dir=x", "hydra.job.num=0", *words)
+        config = compose("config", list(words), return_hydra_config=True)
+        done = hydra_side._done_before(config, tmp_path / "job", any_machine=False)
+    assert not HydraConfig.initialized()
+    return done
+
+
+def test_a_data_set_that_lends_its_images_is_looked_up_before_any_job_runs(tmp_path):
+    words = ("method=feddf", "proxy=dataset", "proxy.data=mnist", f"proxy.root={tmp_path}")
+    assert _seen_by_the_launcher(tmp_path, *words) is None
+
+
+def test_whether_a_job_is_done_is_asked_with_the_folders_that_it_reads(tmp_path, monkeypatch):
+    searched = []
+    monkeypatch.setattr(hydra_side, "remembered", lambda _: searched.extend(search_path()))
+    _seen_by_the_launcher(tmp_path, f"hydra.searchpath=[file://{tmp_path}]")
+    assert str(tmp_path) in searched
+
+
+def _launch(folder, *words, only=None):
+    """What hands a sweep's jobs to the engine that runs them here."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("config", [f"hydra.sweep.dir={folder}", *words], return_hydra_config=True)
+        context = SimpleNamespace(config_loader=GlobalHydra.instance().config_loader())
+    return Launch(context, None, config, engine_of("local", {}, 0), only)
+
+
+def test_two_jobs_in_one_folder_are_refused_before_anything_is_written(tmp_path):
+    launch = _launch(tmp_path / "sweep", "hydra.sweep.subdir=${method.name}-${partition.name}")
+    line = rf"^hydra\.sweep\.subdir=dense-iid: jobs 1 and 2 would both write into {tmp_path}/sweep/dense-iid; add "
+    with pytest.raises(OneshotError, match=line):
+        launch([["method=fedavg"], ["method=dense", "partition=iid"], ["method=dense", "partition=iid", "seed=1"]], 0)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_later_batch_has_no_folder_of_an_earlier_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(hydra_side, "run_all", lambda _, tasks, *__: {task.number: Outcome("done") for task in tasks})
+    launch = _launch(tmp_path / "sweep", f"store={tmp_path}", "hydra.sweep.subdir=${hydra:job.name}")
+    assert launch([["seed=0"]], 0)[0].status == JobStatus.COMPLETED
+    with pytest.raises(OneshotError, match="jobs 0 and 1 would both write into"):
+        launch([["seed=1"]], 1)
+
+
+def test_a_grid_in_batches_is_one_line(tmp_path):
+    line = r"^hydra\.sweeper\.max_batch_size=1: must be null, .*hydra\.launcher\.at_once"
+    with pytest.raises(OneshotError, match=line):
+        _launch(tmp_path, "hydra.sweeper.max_batch_size=1")
+
+
 def _failed_of(folder, *words):
     """Which of a sweep's jobs run again, where its second failed and its command makes only the first."""
     manifest = Manifest({0: ("seed=0",), 1: ("seed=1",)})
     (folder / "1").mkdir()
     (folder / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        config = compose("config", [f"hydra.sweep.dir={folder}", *words], return_hydra_config=True)
-    launch = Launch(SimpleNamespace(config_loader=None), None, config, engine_of("local", {}, 0), "failed")
-    return launch._chosen(manifest, {0: ("seed=0",)})
+    return _launch(folder, *words, only="failed")._chosen(manifest, {0: ("seed=0",)})
 
 
 def test_a_failed_job_is_missed_where_no_later_batch_can_bring_it(tmp_path):
@@ -131,7 +182,7 @@ def test_a_failed_job_is_missed_where_no_later_batch_can_bring_it(tmp_path):
 
 
 def test_a_failed_job_of_a_later_batch_is_waited_for(tmp_path):
-    assert _failed_of(tmp_path, "hydra.sweeper.max_batch_size=1") == {}
+    assert _failed_of(tmp_path, "hydra.sweeper._target_=a.Search") == {}
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):

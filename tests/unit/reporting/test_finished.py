@@ -218,16 +218,29 @@ def _finish(folder, key, status="done", arithmetic="cpu.32-true", hashed=True):
 
 def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     place, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
-    assert place.find() is None
+    assert place.find(tmp_path / "elsewhere") is None
     _finish(done, "k", arithmetic="cuda.32-true")
     place.remember(done)
-    assert place.find() == done
+    assert place.find(tmp_path / "elsewhere") == done
     of_this_machine = Finished(tmp_path / "store", "k", "cpu.32-true")
-    assert of_this_machine.find() is None  # it was computed otherwise
+    assert of_this_machine.find(tmp_path / "elsewhere") is None  # it was computed otherwise
     assert of_this_machine.find_of_any_machine(tmp_path / "own") == done
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {*LEFT, "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
+
+
+def test_a_run_whose_logger_is_a_users_own_counts_only_where_it_lies(root, tmp_path, code):
+    code("the code")
+    logger = {"csv": {"_target_": "lightning.pytorch.loggers.CSVLogger"}, "none": {}}
+    assert finished(_config(root, logger=logger)).copied
+    for target in ("my_logger.JsonLines", "lightnings.Logger"):
+        assert not finished(_config(root, logger={**logger, "mine": {"_target_": target}})).copied
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true", copied=False), tmp_path / "done"
+    _finish(done, "k")
+    place.remember(done)
+    for find in (place.find, place.find_of_any_machine):
+        assert (find(done), find(tmp_path / "again")) == (done, None)
 
 
 def test_figures_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
@@ -252,12 +265,33 @@ def test_metrics_of_another_run_do_not_stay_beside_a_copied_one_that_has_none(tm
     assert not (own / "metrics.csv").exists()
 
 
+def test_events_of_another_run_do_not_stay_beside_a_copied_one(tmp_path):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder in (done, own):
+        _finish(folder, "k")
+        (folder / "tensorboard").mkdir()
+        (folder / "tensorboard" / f"events.out.tfevents.{folder.name}").touch()
+    adopt(done, own)
+    assert [path.name for path in (own / "tensorboard").iterdir()] == ["events.out.tfevents.done"]
+
+
+def test_an_export_of_another_model_is_told_of(tmp_path, capsys):
+    done, own = tmp_path / "done", tmp_path / "own"
+    for folder in (done, own):
+        _finish(folder, "k")
+    (own / "export").mkdir()
+    adopt(own, own)
+    assert capsys.readouterr().err == ""
+    adopt(done, own)
+    assert capsys.readouterr().err == f"oneshot_fl: {own}/export: is of the model before this one; export it anew\n"
+
+
 def test_a_folder_that_another_arithmetic_was_run_in_since_is_not_found(tmp_path):
     first, done = Finished(tmp_path / "store", "k", "cuda.32-true"), tmp_path / "done"
     _finish(done, "k", arithmetic="cuda.32-true")
     first.remember(done)
     _finish(done, "k", arithmetic="cpu.bf16-mixed")
-    assert first.find() is None
+    assert first.find(tmp_path / "elsewhere") is None
     assert first.find_of_any_machine(tmp_path / "own") == done
 
 
@@ -284,7 +318,7 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
         (done / "run.json").unlink()
     elif damage == "pointer":
         (tmp_path / "store" / "runs" / "k.cpu.32-true.json").write_text("[]")
-    assert place.find() is None
+    assert place.find(tmp_path / "elsewhere") is None
 
 
 def test_folders_of_a_run_are_copied_but_not_what_is_another_runs(tmp_path):
@@ -345,12 +379,12 @@ def test_a_run_without_one_of_its_files_is_not_found(tmp_path, name, hashed):
     place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
     _finish(done, "k", hashed=hashed)
     place.remember(done)
-    assert place.find() == done
+    assert place.find(tmp_path / "elsewhere") == done
     (done / name).unlink()
-    assert place.find() is None
+    assert place.find(tmp_path / "elsewhere") is None
     assert place.find_of_any_machine(done) is None
     (done / name).mkdir()
-    assert place.find() is None
+    assert place.find(tmp_path / "elsewhere") is None
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "server.safetensors"])
@@ -358,8 +392,8 @@ def test_a_run_whose_files_are_cut_off_is_not_found_nor_is_a_copy_of_it(tmp_path
     place, done, copy = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done", tmp_path / "copy"
     _finish(done, "k")
     place.remember(done)
-    take_over(place.find(), {}, copy)
+    take_over(place.find(tmp_path / "elsewhere"), {}, copy)
     place.remember(copy)
-    assert place.find() == copy
+    assert place.find(tmp_path / "elsewhere") == copy
     (copy / name).write_text("written who")
-    assert place.find() is None
+    assert place.find(tmp_path / "elsewhere") is None

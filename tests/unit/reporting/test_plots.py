@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from oneshot_fl.parts.uploads import Recital
-from oneshot_fl.reporting.figure_files import FIGURES
+from oneshot_fl.reporting.earlier import FIGURES
 from oneshot_fl.reporting.plots import (
     accuracy_curve,
     confusion_map,

@@ -13,6 +13,7 @@ from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import say, stoppable
+from oneshot_fl.reporting.tables.alike import distinct
 from oneshot_fl.reporting.tables.chosen import runs_with
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
@@ -25,7 +26,7 @@ from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.rank_picture import draw_ranks
 from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.run import Run
-from oneshot_fl.reporting.tables.runs import collect, read_runs
+from oneshot_fl.reporting.tables.runs import collect, every_run
 
 
 def tables(
@@ -85,9 +86,10 @@ def _check_view(options: argparse.Namespace) -> None:
 
 def _print(options: argparse.Namespace) -> None:
     _check_view(options)
-    runs = runs_with(read_runs(options.paths), options.where)
+    every = runs_with(every_run(options.paths), options.where)
     if options.collect:
-        collect(runs, options.collect)
+        collect(every, options.collect)
+    runs = distinct(every)
     if options.failed:
         print(FORMATS[options.format]([not_done_sheet(runs)]))
         return

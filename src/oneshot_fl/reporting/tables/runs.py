@@ -10,6 +10,7 @@ from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.disk import make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
+from oneshot_fl.reporting.tables.alike import WRITTEN, distinct, for_all
 from oneshot_fl.reporting.tables.differences import Settings, canonical
 from oneshot_fl.reporting.tables.run import Run, Status
 
@@ -17,39 +18,31 @@ STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
-    """Every run below folders and in files of `collect`, oldest first.
+    """`every_run`, of those alike one (`distinct`).
 
-    Of two alike (settings and seed) a done one counts, else the newer; of two in files of an earlier version, which do
-    not tell their time, the last named.
+    Raises:
+        OneshotError: a folder is missing or holds none, or a file is not what this version writes.
+    """
+    return distinct(every_run(paths))
+
+
+def every_run(paths: Iterable[Path]) -> list[Run]:
+    """Every run below folders and in files of `collect`, oldest first; one that was copied, as done before, once.
 
     Raises:
         OneshotError: a folder is missing or holds none, or a file is not what this version writes.
     """
     runs: dict[str, Run] = {}
-    disputed = 0
-    for run in same_data_alike(_read_all(list(paths))):
-        key = _identity(run)
-        older = runs.get(key, run)
-        kept = older if older.status == "done" and run.status != "done" else run
-        runs[key] = replace(kept, studies=older.studies | run.studies | {older.study, run.study})
-        disputed += _disagree(older, run)
-    if disputed:
-        say(f"{disputed} runs are in these files with two results, not told from when; the one named last counts")
-    done = {run.overrides for run in runs.values() if run.status == "done"}
-    return [run for run in runs.values() if run.settings or not run.overrides or run.overrides not in done]
+    for number, run in enumerate(same_data_alike(_read_all(list(paths)))):
+        key = _result(run.summary) if run.summary else str(number)
+        copied = runs.pop(key, run)  # so that it is as new as its newest copy
+        runs[key] = for_all(copied if run.folder is None else run, [copied, run])
+    return list(runs.values())
 
 
-def _disagree(older: Run, run: Run) -> bool:
-    """Whether two runs have other results and it is not known which came first."""
-    first, second = (one.summary or {} for one in (older, run))
-    timed = older.folder or run.folder or WRITTEN in first or WRITTEN in second
-    return not timed and first.get("server") != second.get("server")
-
-
-def _identity(run: Run) -> str:
-    """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
-    place = None if run.settings else str(run.folder)
-    return canonical([run.data, run.method, run.seed, run.models, run.shared, run.own, place])
+def _result(summary: dict[str, Any]) -> str:
+    """A text that no two runs leave, as it holds their times, and that a folder and a file of `collect` share."""
+    return json.dumps({key: value for key, value in _slim(summary).items() if key != WRITTEN}, sort_keys=True)
 
 
 def same_data_alike(runs: list[Run]) -> list[Run]:
@@ -171,7 +164,7 @@ def collect(runs: Iterable[Run], file: Path) -> None:
     """One file with a line for every finished run: its summary, of the rounds only the accuracies.
 
     `written` is when the summary was, in seconds since 1970, so that of two files the newer result counts; `studies`
-    names those of other runs that it stands for, where there are any.
+    names those of its copies in other studies, where there are any.
 
     Raises:
         OneshotError: it cannot be written.
@@ -204,8 +197,6 @@ OURS = {"schema", "method", "kind", "status"}
 """Keys of which every summary and every trace has one."""
 NEITHER = "neither schema nor method in it"
 UNKNOWN = "?"
-WRITTEN = "written"
-"""The key of a collected line that tells its time."""
 FACTS: dict[str, Any] = {
     **dict.fromkeys(("method", "data", "budget", "study"), UNKNOWN),
     "changed": {},

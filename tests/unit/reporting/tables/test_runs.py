@@ -4,7 +4,7 @@ import os
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.runs import collect, read_runs
+from oneshot_fl.reporting.tables.runs import collect, every_run, read_runs
 
 SETTINGS = {
     "data": {"name": "image_folder", "root": "east", "size": 28},
@@ -212,6 +212,31 @@ def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
     (tmp_path / "all.jsonl").write_text("{}\n")
     with pytest.raises(OneshotError, match=r"all.jsonl, line 1: not what this version writes"):
         read_runs([tmp_path / "all.jsonl"])
+
+
+def test_runs_alike_of_which_each_was_asked_for_something_else_are_all_read_and_collected(tmp_path):
+    for at, own in enumerate(({"synthetic": {"fid": 1.0}}, {"privacy": {"server": {}}}, {})):
+        _summary(tmp_path / str(at), **own, at=at)
+    collect(every_run([tmp_path]), tmp_path / "all.jsonl")
+    for place in (tmp_path, tmp_path / "all.jsonl"):
+        assert [len(run.summary.keys() & {"synthetic", "privacy"}) for run in every_run([place])] == [1, 1, 0]
+        assert len(read_runs([place])) == 1
+
+
+def test_a_run_and_its_copies_are_read_once_and_are_as_new_as_the_newest(tmp_path):
+    for at, (name, seconds) in enumerate((("run", 1), ("other", 2), ("copy", 1))):
+        _summary(tmp_path / name, seconds=seconds, at=at)
+    _write(tmp_path / "copy" / "run.json", study="copied", status="done")
+    collect(every_run([tmp_path]), tmp_path / "all.jsonl")
+    runs = every_run([tmp_path, tmp_path / "all.jsonl"])
+    assert [(run.summary["seconds"], run.folder) for run in runs] == [(2, tmp_path / "other"), (1, tmp_path / "copy")]
+    assert runs[1].all_studies == ("fedavg", "copied")
+
+
+def test_traces_that_are_named_themselves_are_each_read(tmp_path):
+    for seed in (0, 1):
+        _write(tmp_path / str(seed) / "run.json", seed=seed, status="failed")
+    assert [run.seed for run in every_run(tmp_path.glob("*/run.json"))] == [0, 1]
 
 
 @pytest.mark.parametrize("words", [("old.jsonl", "new.jsonl"), ("new.jsonl", "old.jsonl"), ("new.jsonl", "old")])
