@@ -227,5 +227,5 @@ def test_a_model_may_answer_some_classes_alike_whatever_it_is_shown():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).eval()
     with torch.no_grad():
         model[1].weight[1:] = 0
-    varies = model(GATE._probes())[:, 0].std()
-    assert GATE.probe(model).spread == pytest.approx(float(varies), rel=1e-4)
+        varies = float(model(GATE._probes())[:, 0].std())
+    assert GATE.probe(model).spread == pytest.approx(varies, rel=1e-4)
