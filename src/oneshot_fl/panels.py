@@ -88,7 +88,7 @@ def _privacy(experiment: Experiment, given: RunData, result: RunResult, context:
         return None
     sent, used = (_with_images(uploads, given) for uploads in (result.received, result.given.uploads))
     attacked = [(upload.model, own) for upload, own in sent if isinstance(upload, ClassifierUpload)]
-    learned = torch.cat([own for upload, own in used if _kind(upload) in experiment.method.needs])
+    learned = torch.cat([own for upload, own in used if _kind(upload) in experiment.method.uses])
     made = {"images": result.server.images} if result.server.images is not None else {}
     if result.recitals:
         made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])

@@ -7,9 +7,10 @@ import pytest
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
+from oneshot_fl.config.serving import entrance_of
 from oneshot_fl.errors import OneshotError
 from tests.composing import TINY, clients_of, composed, few_images, run_config
-from tests.contract.choices import SLOTS, THEIRS, parts_of, with_a_part_of_their_own
+from tests.contract.choices import OURS, SLOTS, THEIRS, parts_of, with_a_part_of_their_own
 
 SETTINGS = {
     "same": ("model=cnn2",),
@@ -30,6 +31,14 @@ def test_every_part_is_run():
     assert set.union(*parts) == {part for slots in SLOTS.values() for part in parts_of(slots)}
     assert len(with_a_part_of_their_own()) >= 10
     assert len(RUNS) >= 2 + 4 * 10
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_an_upload_is_let_in_where_the_method_makes_something_of_its_kind(method):
+    uses = experiment_of(composed(f"method={method}", *clients_of(method))).method.uses
+    turned_away = {f"{kind}s" for kind in entrance_of([f"method={method}"]).unused}
+    assert uses
+    assert uses == {"classifiers", "decoders"} - turned_away
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,13 @@ class Method:
         slots = (self.init, self.ensemble, *self.sources.values(), self.perturb)
         return frozenset().union(*(slot.needs for slot in slots if slot is not None))
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """The kinds of uploads that it makes something of, `classifiers` and `decoders`, also if it can do without."""
+        where_there = getattr(self.init.target, "uses", frozenset[str]())
+        warmed = {"classifiers"} if self.warm_up else set[str]()
+        return (self.needs | where_there | warmed) & {"classifiers", "decoders"}
+
     def loop(self, server: Server, *, warm_up: bool) -> Loop | None:
         """Its parts, with the warm-up where it is wanted; None where nothing is generated or distilled."""
         if self.pool is None or self.optimizer is None or not self.sources:

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.parts.decoders import DecoderSource
 from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher
-from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
+from oneshot_fl.parts.inits import AsClientsBegan, Average, AverageWhereAlike, Fresh
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, Objective, WarmUpRecipe
 from oneshot_fl.parts.sources import ProxySource
@@ -83,6 +84,17 @@ def test_a_method_needs_what_any_of_its_slots_needs():
     assert _method(ensemble=None, init=recipe_of(AsClientsBegan)).needs == {"proxy", "clients_start"}
     assert _method(ensemble=None).needs == {"proxy"}
     assert _method(ensemble=None, perturb=HARD).needs == {"proxy", "classifiers"}
+
+
+def test_a_method_also_uses_classifiers_that_it_begins_at_or_is_warmed_up_by():
+    decoders = {"images": recipe_of(DecoderSource, samples=6, split="categorical", bound=None)}
+    warm_up = WarmUpRecipe(1, {}, SGD(lr=0.1))
+    plain, begins = (Method("m", recipe_of(init), sources=decoders) for init in (Fresh, AverageWhereAlike))
+    warmed = Method("m", recipe_of(Fresh), sources=decoders, warm_up=warm_up)
+    assert plain.needs == begins.needs == {"decoders"}
+    assert [each.uses for each in (plain, begins, warmed)] == [
+        {"decoders"}, {"classifiers", "decoders"}, {"classifiers", "decoders"},
+    ]  # fmt: skip
 
 
 def test_a_method_without_a_source_has_no_loop():
