@@ -21,7 +21,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import all_alike, has_features
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.models.described import Kind
-from oneshot_fl.parts.slots import UploadStep
+from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import Recipe, described
@@ -60,19 +60,12 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     """
     _check_overrides(overrides)
     cfg = _configuration([*_defaults(overrides), *overrides])
-    used = method_needs(cfg) | _used_where_there(cfg)
+    init = cfg.method.get("init")
+    begins = target_of("method.init", plain(init)) if init else None
+    used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
     unused = {kind: f"is a {kind}, which method={cfg.method.name} does not use" for kind in kinds}
     return Entrance(_gate(plain(cfg.gate)), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
-
-
-def _used_where_there(cfg: DictConfig) -> frozenset[str]:
-    """What the method can do without: it begins at classifiers, or is warmed up by them, if there are any."""
-    init = cfg.method.get("init")
-    begins: frozenset[str] = (
-        getattr(target_of("method.init", plain(init)), "uses", frozenset()) if init else frozenset()
-    )
-    return begins | frozenset({"classifiers"} if cfg.method.get("warm_up") is not None else ())
 
 
 def _gate(node: Any) -> Recipe[UploadStep] | None:

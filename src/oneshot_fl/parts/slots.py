@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -227,9 +227,7 @@ class Method:
     @property
     def uses(self) -> frozenset[str]:
         """The kinds of uploads that it makes something of, `classifiers` and `decoders`, also if it can do without."""
-        where_there = getattr(self.init.target, "uses", frozenset[str]())
-        warmed = {"classifiers"} if self.warm_up else set[str]()
-        return (self.needs | where_there | warmed) & {"classifiers", "decoders"}
+        return kinds_used(self.needs, self.init.target, warmed=self.warm_up is not None)
 
     def loop(self, server: Server, *, warm_up: bool) -> Loop | None:
         """Its parts, with the warm-up where it is wanted; None where nothing is generated or distilled."""
@@ -246,6 +244,18 @@ class Method:
             schedule=self.schedule,
             warm_up=self.warm_up() if self.warm_up and warm_up else None,
         )
+
+
+def kinds_used(needs: frozenset[str], init: Any, *, warmed: bool) -> frozenset[str]:
+    """The same of what is not bound yet.
+
+    Args:
+        needs: of all slots.
+        init: what says how the student begins; it may name in `uses` what it can do without.
+        warmed: whether there is a warm-up, which the classifiers teach.
+    """
+    where_there = getattr(init, "uses", frozenset[str]())
+    return (needs | where_there | ({"classifiers"} if warmed else set[str]())) & {"classifiers", "decoders"}
 
 
 def step_for(step: Recipe[Step], spec: DataSpec) -> Step:
