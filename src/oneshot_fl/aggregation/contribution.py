@@ -10,7 +10,7 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import Uploads
-from oneshot_fl.parts.view import images_at_once
+from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.seeds import torch_generator
 
@@ -37,7 +37,7 @@ class Contributions:
 def contributions(uploads: Uploads, distilled: Distilled, spec: DataSpec) -> Contributions:
     """Leave one client out after the other, on the images that the student was distilled on."""
     bank, images = ClientBank(uploads.models, mode="loop"), _images(distilled, spec)
-    P = torch.cat([bank(spec.to_input(part)).logits for part in images.split(images_at_once(spec.size))], dim=1)
+    P = torch.cat([bank(spec.to_input(part)).logits for part in in_pieces(images, spec.size)], dim=1)
     said = P.argmax(dim=2)
     counts = torch.stack([each.bincount(minlength=spec.classes) for each in said])
     return Contributions(

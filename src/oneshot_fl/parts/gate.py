@@ -22,7 +22,7 @@ from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
-from oneshot_fl.parts.view import images_at_once
+from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
 
@@ -159,7 +159,7 @@ class Gate:
         reasons = {}
         for upload in decoders:
             y = upload.label_counts.nonzero().flatten()
-            model, pieces = upload.model.eval(), y.split(images_at_once(self.spec.size))
+            model, pieces = upload.model.eval(), in_pieces(y, self.spec.size)
             drawn = (model(torch.zeros(len(piece), upload.latent), piece) for piece in pieces)
             if not all(bool(torch.isfinite(images).all()) for images in drawn):
                 reasons[upload.name] = "draws images whose pixels are not finite"
@@ -168,7 +168,7 @@ class Gate:
 
 def _asked(model: nn.Module, x: Tensor) -> tuple[Tensor, list[LayerStatistics]]:
     """Logits `[b, c]` on all images `[b, C, H, W]`, and every layer's statistics over all of them, piece by piece."""
-    bank, pieces = ClientBank([model], mode="loop"), x.split(images_at_once(x.shape[-1]))
+    bank, pieces = ClientBank([model], mode="loop"), in_pieces(x, x.shape[-1])
     answers = [bank(piece, frozenset({"statistics"})) for piece in pieces]
     shares = [len(piece) / len(x) for piece in pieces]
     layers = zip(*(answer.statistics[0] for answer in answers), strict=True)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.uploads import Recital, Uploads
-from oneshot_fl.parts.view import images_at_once
+from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.values import Count, Finite, Images, Positive
 
 FEWEST = 3
@@ -93,7 +93,7 @@ class Witnesses:
     @torch.no_grad()
     def _said(self, model: nn.Module, x: Tensor) -> Tensor:
         """A client's log-probabilities `[n, c]`."""
-        device, parts = place_of(model), x.split(images_at_once(x.shape[-1]))
+        device, parts = place_of(model), in_pieces(x, x.shape[-1])
         logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in parts]
         return torch.cat(logits).log_softmax(dim=1)
 

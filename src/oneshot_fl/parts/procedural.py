@@ -76,7 +76,8 @@ def _noise(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
     phases = torch.randn(count, spec.channels, *waves.shape, dtype=torch.complex64, generator=rng)
     plain = torch.fft.irfft2(amplitude * phases, s=(spec.size, spec.size))
     shares = 1 + TINT * torch.randn(count, spec.channels, spec.channels, generator=rng)
-    mixed = torch.einsum("ncd,ndhw->nchw", shares, plain)
+    with torch.autocast(plain.device.type, enabled=False):  # what is drawn hangs on no precision
+        mixed = torch.einsum("ncd,ndhw->nchw", shares, plain)
     even = (mixed - mixed.mean(dim=(1, 2, 3), keepdim=True)) / mixed.std(dim=(1, 2, 3), keepdim=True)
     level = _between(LEVEL, _uniform(count, spec.channels, 1, 1, rng=rng))
     return (level + _between(CONTRAST, _uniform(count, 1, 1, 1, rng=rng)) * even).clamp(0, 1)

@@ -11,7 +11,7 @@ from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.procedural import dead_leaves, shapes, textures
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import images_at_once
+from oneshot_fl.parts.view import in_pieces
 
 SHOWN = 2000
 """Images that a client's model is shown."""
@@ -58,7 +58,7 @@ def shown_label_shares(model: nn.Module, spec: DataSpec, rng: torch.Generator) -
     """
     model.eval()
     images = spec.normalise(shapes(SHOWN, spec, rng))
-    device, parts = place_of(model), images.split(images_at_once(spec.size))
+    device, parts = place_of(model), in_pieces(images, spec.size)
     return torch.cat([model(part.to(device)).softmax(dim=1) for part in parts]).mean(dim=0).cpu()
 
 

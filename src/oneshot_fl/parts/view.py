@@ -30,9 +30,12 @@ PIXELS_AT_ONCE = 2**18
 """Of the images that models are asked about in one piece, 256 of 32x32."""
 
 
-def images_at_once(side: int) -> int:
-    """Of so many pixels a side, however many there are: what a model needs must not grow with their area."""
-    return max(1, PIXELS_AT_ONCE // side**2)
+def in_pieces(each: Tensor, side: int) -> tuple[Tensor, ...]:
+    """Images of so many pixels a side, or their labels, in the pieces that models are asked about.
+
+    However many there are, what a model needs must not grow with them, nor with their area.
+    """
+    return each.split(max(1, PIXELS_AT_ONCE // side**2))
 
 
 EnsembleFunction = Callable[[Votes], Tensor]

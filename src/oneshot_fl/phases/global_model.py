@@ -19,9 +19,11 @@ from oneshot_fl.parts.uploads import Server
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import RATE_KEYS, Distillation, DistillModule
+from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
-from oneshot_fl.recipe import described, digest_of
+from oneshot_fl.recipe import described
 from oneshot_fl.seeds import seeded
+from oneshot_fl.store import Wanted
 from oneshot_fl.values import Seed
 
 
@@ -103,8 +105,8 @@ def distill(
         "settings": described(settings),
     }
     report = _RoundReport(context, settings.rounds if method.sources else 0, server.spec)
-    keyed = {**inputs, "code": digest_of(__name__, inputs)}
-    artifact = context.store.get_or_make("distill", keyed, make, waiting=context.progress.note)
+    wanted = keyed(Wanted("distill", inputs, make), __name__)
+    [artifact] = context.store.get_or_make_all([wanted], waiting=context.progress.note)
     parts = ("student", "ensemble", "synthetic", "held")
     state, ensemble, synthetic, held = (_only(name, artifact.tensors) for name in parts)
     model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")

@@ -22,6 +22,13 @@ def test_drawings_are_pixels_of_the_right_shape_and_all_different(draw, spec):
     assert len({image.numpy().tobytes() for image in images}) == 50
 
 
+@pytest.mark.parametrize("draw", [dead_leaves, strokes, textures])
+def test_mixed_precision_draws_the_same(draw):
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = draw(20, COLOUR, torch_generator(0))
+    assert_close(mixed, draw(20, COLOUR, torch_generator(0)), rtol=0, atol=0)
+
+
 def test_leaves_have_few_colours_and_strokes_have_soft_edges():
     leaves, lines = (draw(20, SMALL, torch_generator(1)).flatten(1) for draw in (dead_leaves, strokes))
     assert max(len(image.unique()) for image in leaves) <= 13  # a ground and twelve leaves
