@@ -12,10 +12,14 @@ from oneshot_fl.recipe import digest_of
 from oneshot_fl.store import Wanted
 
 
+class OtherCodeError(OneshotError):
+    """A process has read other code than the one that it works for."""
+
+
 def keyed(wanted: Wanted, *modules: str) -> Wanted:
     """What a phase wants, with the code that makes it among its inputs.
 
-    Whatever process makes it does so by that code or, with an `OneshotError`, not at all: a worker imports files as
+    Whatever process makes it does so by that code or, with an `OtherCodeError`, not at all: a worker imports files as
     they are when it begins, or has imported them for an earlier run.
 
     Args:
@@ -34,7 +38,7 @@ def _make(
     work: Path,
 ) -> Artifact:
     if digest_of(modules[0], inputs, *modules[1:]) != inputs["code"]:
-        raise OneshotError(
+        raise OtherCodeError(
             f"{phase}: a worker would run other code than the program that it works for, as files were edited "
             "meanwhile; start the program again"
         )

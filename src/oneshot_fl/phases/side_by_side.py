@@ -5,15 +5,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.energy import gpu_in_use
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.context import Context
+from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.ray_helpers import helped, on_ray
 from oneshot_fl.process import keep_freed_memory
 from oneshot_fl.store import Store, Wanted
@@ -76,15 +79,25 @@ def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], context: Conte
     """Let workers make what the store lacks; the numbers of what they made."""
     workers = min(context.workers, len(missing))
     threads = max(1, torch.get_num_threads() // workers)
-    jobs = (delayed(_make)(context.store, wanted[k], threads) for k in missing)
+    jobs = [delayed(_make)(context.store, wanted[k], threads) for k in missing]
+    pool = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="n_jobs")
     try:
-        made = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="n_jobs")(jobs)
+        made = _by_up_to_date(pool, jobs)
     except TerminatedWorkerError as error:
         raise OneshotError(
             f"workers={context.workers}: one of them died, perhaps for want of memory; the same command resumes, "
             "workers=1 needs the least memory"
         ) from error
     return [k for k, by_worker in zip(missing, made, strict=True) if by_worker]
+
+
+def _by_up_to_date(pool: Parallel, jobs: Sequence[Any]) -> list[bool]:
+    """What each job returns; by new workers where those of an earlier run have read code that was edited since."""
+    try:
+        return pool(jobs)
+    except OtherCodeError:
+        get_reusable_executor().shutdown(wait=True)
+        return pool(jobs)
 
 
 def _make(store: Store, wanted: Wanted, threads: int) -> bool:

@@ -80,3 +80,18 @@ def test_workers_that_begin_after_the_code_was_edited_store_nothing(model, conte
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     assert not list(context.store.root.rglob("manifest.json"))
+
+
+@pytest.mark.slow  # every worker imports torch
+def test_workers_of_a_run_before_an_edit_make_room_for_new_ones(model, context, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(model.parent), prepend=":")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    two, task = replace(context, workers=2), Progress(Console(quiet=True)).task("x", 4, "things")
+    try:
+        make_all([_wanted(k) for k in range(2)], [1, 1], context=two, task=task)
+        model.write_text("class Net:\n    width = 3\n")
+        _seen.pop("a_model_of_a_user")  # reloaded, as in a notebook
+        make_all([_wanted(k) for k in range(2)], [1, 1], context=two, task=task)
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert len(list(context.store.root.rglob("manifest.json"))) == 4

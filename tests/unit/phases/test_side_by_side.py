@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from oneshot_fl import ledger
 from oneshot_fl.phases import side_by_side
+from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.tracking.progress import Progress
 
@@ -49,6 +51,28 @@ def test_no_worker_starts_for_a_single_thing_to_make(context, wanted, made, task
     monkeypatch.setattr(side_by_side, "Parallel", None)
     make_all(wanted[:1], [6], context=replace(context, workers=2), task=task)
     assert made == [0]
+
+
+@pytest.mark.parametrize("stale", [1, 2])
+def test_workers_that_have_read_other_code_are_replaced_once(context, wanted, made, task, monkeypatch, stale):
+    class OfAnEarlierRun(_HereInstead):
+        runs = 0
+
+        def __call__(self, jobs):
+            self.runs += 1
+            if self.runs <= stale:
+                raise OtherCodeError("edited")
+            return super().__call__(jobs)
+
+    ended = []
+    monkeypatch.setattr(side_by_side, "Parallel", OfAnEarlierRun)
+    monkeypatch.setattr(
+        side_by_side, "get_reusable_executor", lambda: SimpleNamespace(shutdown=lambda **how: ended.append(how))
+    )
+    with pytest.raises(OtherCodeError) if stale == 2 else nullcontext():
+        make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
+    assert ended == [{"wait": True}]
+    assert made == ([] if stale == 2 else [0, 1, 2])
 
 
 def test_workers_share_the_threads(context, wanted, task, monkeypatch):
