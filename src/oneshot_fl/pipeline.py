@@ -183,7 +183,8 @@ def serve(
         context=context,
     )
     size = plan.evaluation.batch_size
-    calibration = calibrate(distilled.model, distilled.images, distilled.labels, spec=spec, batch_size=size)
+    made = (distilled.images, distilled.labels, distilled.trust)
+    calibration = calibrate(distilled.model, *made, spec=spec, batch_size=size)
     return Served(server, guidance, recitals, distilled, calibration)
 
 

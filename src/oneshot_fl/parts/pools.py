@@ -91,8 +91,10 @@ class Pool:
         self.entries.extend(entries)
         self.added = added
 
-    def newest(self, count: int) -> tuple[Tensor, Tensor]:
-        """Up to `count` of the newest images, unpacked, and their labels `[n]`; evenly over the labels, sorted by them.
+    def newest(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Up to `count` of the newest images, unpacked, their labels `[n]` and how far those are trusted `[n]`.
+
+        Evenly over the labels, and sorted by them.
 
         As many of the newest rounds are looked at as hold that many images. Where their order is that of time, only the
         last of them count: a round of FedISCA begins with noise.
@@ -102,9 +104,9 @@ class Pool:
             recent.append(self.entries[-1 - len(recent)])
         if not self.shuffle:
             recent = [Entry(*(column[-count:] for column in entry)) for entry in recent]
-        x, y = torch.cat([entry.x for entry in recent]), torch.cat([entry.y for entry in recent])
+        x, y, _, trust = joined(recent)
         chosen = spread(y, count)
-        return self.unpack(x[chosen]), y[chosen]
+        return self.unpack(x[chosen]), y[chosen], trust[chosen]
 
     def batches(self, batch_size: int, rng: torch.Generator) -> Iterator[Entry]:
         """One pass over everything in the pool, unpacked; shuffled, or the oldest image first."""

@@ -1,7 +1,8 @@
 """Phase 3b, calibration: how sure the global model may be of its answers, learned without a real image.
 
 One temperature T (Guo et al., 2017): probabilities are softmax(logits / T). It is fitted to the labels of the method's
-synthetic images. The clients' answers on the same images, on mixtures of them and on procedural images were tried as
+synthetic images, if any of them was made for its label: that most clients take a drawing for a class is no reason to be
+sure of it. The clients' answers on the same images, on mixtures of them and on procedural images were tried as
 well, and made good models less sure than they should be: docs/howto/serving.md.
 """
 
@@ -32,15 +33,22 @@ class Calibration:
 
 
 def calibrate(
-    model: nn.Module, images: Tensor | None, labels: Tensor | None, *, spec: DataSpec, batch_size: int
+    model: nn.Module,
+    images: Tensor | None,
+    labels: Tensor | None,
+    trust: Tensor | None,
+    *,
+    spec: DataSpec,
+    batch_size: int,
 ) -> Calibration | None:
-    """The temperature of the global model; None where the method makes no images, or they do not tell it.
+    """The temperature of the global model; None where the method makes no images of classes, or they do not tell it.
 
     Args:
         images: the method's synthetic ones, uint8 `[n, C, H, W]`.
         labels: what they were made for, or what the clients took them for, `[n]`.
+        trust: how far each shows its label, `[n]`; 0 where it is only guessed.
     """
-    if images is None or labels is None:
+    if images is None or labels is None or trust is None or not trust.any():
         return None
     found = temperature(_logits(model, images, spec, batch_size), labels)
     return None if found is None else Calibration(found, len(labels))

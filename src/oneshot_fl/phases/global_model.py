@@ -41,6 +41,9 @@ class Distilled:
     images: Tensor | None
     """Some of the newest images, uint8 `[n, C, H, W]`, evenly over the classes, sorted by label; None: no loop."""
     labels: Tensor | None
+    """What they were made for, or what the clients took them for, `[n]`."""
+    trust: Tensor | None
+    """How far each shows its label, `[n]`; 0 where it is only guessed."""
     held: Tensor | None
     """Images that the student was not trained on, uint8 `[n, C, H, W]`; None: there are none."""
     key: str
@@ -119,6 +122,7 @@ def distill(
         ensemble,
         synthetic.get("images"),
         synthetic.get("labels"),
+        synthetic.get("trust"),
         held.get("images"),
         artifact.key,
         Spent.on([artifact]),
@@ -232,7 +236,7 @@ class _RoundReport:
         self(module.history)
         every = max(1, self.rounds // PICTURED)
         if self.log.shows_images and (self.seen % every == 0 or self.seen == self.rounds):
-            x, _ = module.pool.newest(SHOWN)
+            x, *_ = module.pool.newest(SHOWN)
             self.log.images("distill/images", self.spec.to_bytes(x).cpu(), self.seen)
 
     def __call__(self, history: list[dict[str, Any]]) -> None:
@@ -253,6 +257,6 @@ def _held_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
 
 
 def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
-    """As many of the pool's newest images as the settings want kept, as bytes, and their labels."""
-    x, y = module.pool.newest(module.settings.images)
-    return {"images": spec.to_bytes(x), "labels": y}
+    """As many of the pool's newest images as the settings want kept, as bytes, with labels and trust."""
+    x, y, trust = module.pool.newest(module.settings.images)
+    return {"images": spec.to_bytes(x), "labels": y, "trust": trust}

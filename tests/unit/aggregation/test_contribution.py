@@ -13,7 +13,8 @@ from tests.parts import SMALL, FixedLogits, uploads_of
 
 IMAGES = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
 SPENT = Spent(NOTHING, 1, 0)
-MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, torch.zeros(4, dtype=torch.long), None, "key", SPENT)
+LABELS = torch.zeros(4, dtype=torch.long)
+MADE = Distilled(torch.nn.Identity(), [], 0, {}, IMAGES, LABELS, torch.ones(4), None, "key", SPENT)
 
 
 def test_the_client_that_decides_is_the_one_without_whom_answers_change():

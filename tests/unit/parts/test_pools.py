@@ -94,11 +94,11 @@ def test_the_newest_images_are_evenly_over_the_classes_and_all_of_an_entry():
                 torch.ones(len(labels)),
             )
         )
-    x, y = pool.newest(4)  # the newest round alone: one of class 1 and, evenly spaced, what is left of class 2
+    x, y, _ = pool.newest(4)  # the newest round alone: one of class 1 and, evenly spaced, what is left of class 2
     assert (x.flatten().tolist(), y.tolist()) == ([23, 20, 21, 22], [1, 2, 2, 2])
-    x, y = pool.newest(6)  # both newer rounds: class 1 is 23, 10, 11, 12, class 2 is 20, 21, 22, 13
+    x, y, _ = pool.newest(6)  # both newer rounds: class 1 is 23, 10, 11, 12, class 2 is 20, 21, 22, 13
     assert (x.flatten().tolist(), y.tolist()) == ([23, 10, 11, 20, 21, 22], [1, 1, 1, 2, 2, 2])
-    x, y = pool.newest(9)  # all rounds: both of class 0, whose share would be three
+    x, y, _ = pool.newest(9)  # all rounds: both of class 0, whose share would be three
     assert y.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert pool.newest(99)[0].flatten().sort().values.tolist() == [0, 1, 10, 11, 12, 13, 20, 21, 22, 23]
 
@@ -107,8 +107,9 @@ def test_the_newest_images_of_a_round_that_is_in_the_order_of_time_are_its_last(
     pool = Pool(server_of(), rounds=1, shuffle=False)
     values = torch.arange(8)
     pool.add(Entry(values.view(-1, 1, 1, 1).float(), values % 2, torch.zeros(8, 1), values / 8))
-    x, y = pool.newest(4)
+    x, y, trust = pool.newest(4)
     assert (x.flatten().tolist(), y.tolist()) == ([4, 6, 5, 7], [0, 0, 1, 1])
+    assert trust.tolist() == [4 / 8, 6 / 8, 5 / 8, 7 / 8]
 
 
 def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
@@ -121,7 +122,7 @@ def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
             torch.ones(2),
         )
     )
-    x, y = pool.newest(2)
+    x, y, _ = pool.newest(2)
     assert (x.flatten().tolist(), y.tolist()) == ([-1.0, 1.0], [0, 1])
 
 

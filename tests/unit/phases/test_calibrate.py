@@ -39,7 +39,7 @@ def test_images_that_are_all_known_do_not_tell_how_sure_to_be(logits, labels, sp
 
 def test_a_model_without_a_temperature_is_not_calibrated(spec):
     images, labels = torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0])
-    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), images, labels, spec=spec, batch_size=3) is None
+    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), images, labels, torch.ones(2), spec=spec, batch_size=3) is None
 
 
 def test_labels_no_better_than_chance_make_a_model_doubt_as_far_as_is_sought():
@@ -48,10 +48,17 @@ def test_labels_no_better_than_chance_make_a_model_doubt_as_far_as_is_sought():
 
 def test_it_is_fitted_on_every_synthetic_image(spec):
     model, labels = FixedLogits([math.log(9), 0.0, -50.0]), torch.tensor([0, 0, 0, 1])
-    found = calibrate(model, torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels, spec=spec, batch_size=3)
+    trust = torch.tensor([0.0, 0.0, 1.0, 0.0])  # that of one is enough
+    found = calibrate(model, torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels, trust, spec=spec, batch_size=3)
     assert found.images == 4
     assert found.temperature == pytest.approx(2, rel=1e-3)
 
 
+def test_labels_that_are_all_guessed_tell_nothing(spec):
+    model, labels = FixedLogits([math.log(9), 0.0, -50.0]), torch.tensor([0, 0, 0, 1])
+    images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    assert calibrate(model, images, labels, torch.zeros(4), spec=spec, batch_size=3) is None
+
+
 def test_a_method_without_images_is_not_calibrated(spec):
-    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), None, None, spec=spec, batch_size=3) is None
+    assert calibrate(FixedLogits([1.0, 0.0, 0.0]), None, None, None, spec=spec, batch_size=3) is None
