@@ -123,7 +123,8 @@ def report(
 
     first = paths[0].absolute()
     measure, name = measure_of(metric, which=which), title or (first.name if first.is_dir() else first.stem)
-    choices = Choices(measure, which, against, pictures, name, to_do=jobs_to_do(paths))
+    to_do = 0 if where else jobs_to_do(paths)  # what has not begun has no settings to choose by
+    choices = Choices(measure, which, against, pictures, name, to_do=to_do)
     print(write_report(runs_with(read_runs(paths), where or []), out, choices))
 
 

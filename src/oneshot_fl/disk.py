@@ -43,6 +43,22 @@ def reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or " ".join(str(error).split())
 
 
+def folders_below(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Every folder from `root` down with the names of what else lies in it, in order, also behind links.
+
+    A link that leads back up is left.
+    """
+    above: dict[str, frozenset[str]] = {}
+    for folder, below, names in os.walk(root, followlinks=True):
+        real, before = os.path.realpath(folder), above.get(os.path.dirname(folder), frozenset())
+        if real in before:
+            below.clear()
+            continue
+        above[folder] = before | {real}
+        below.sort()
+        yield Path(folder), sorted(names)
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part.
 

@@ -204,6 +204,8 @@ def test_communication_rounds_begin_at_the_last_server(tiny, tmp_path):
     assert second["accuracy_last"] == twice["server"]["accuracy_last"]
     assert second["clients"] == [client["accuracy"] for client in twice["clients"]]
     assert second["clients"] != first["clients"]
+    for k, client in enumerate(twice["clients"]):
+        assert twice["seconds"][f"client_{k:02d}"] > client["seconds"]  # of the second exchange
     with (tmp_path / "twice" / "metrics.csv").open() as file:
         metrics = set(csv.DictReader(file).fieldnames)
     assert {"communication_1/clients/00/loss", "communication_2/clients/00/loss"} <= metrics

@@ -256,6 +256,12 @@ def test_another_run_is_shown_when_it_is_chosen(page):
     assert page.locator("#one a").get_attribute("href").endswith("/")
 
 
+def test_intervals_end_where_accuracies_and_their_differences_do(page):
+    entries = [{"mean": 86, "half": 23.4}, {"mean": 26.55, "half": 43.52}, {"mean": 4}]
+    ends = page.evaluate("given => given.map((each) => [limits(each), limits(each, true)])", entries)
+    assert ends == [[" [62.6, 100.0]", " [+62.6, +100.0]"], [" [0.0, 70.1]", " [-17.0, +70.1]"], ["", ""]]
+
+
 def test_guidance_is_normalised_as_in_python_also_where_there_is_none(page):
     U = torch.tensor([[0.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
     script = (Path(build.__file__).parent / "assets" / "run.js").read_text()  # which the page keeps to itself

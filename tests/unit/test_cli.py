@@ -304,6 +304,7 @@ def to_do(call, monkeypatch):
     def count(*folders):
         seen = []
         monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
+        monkeypatch.setattr("oneshot_fl.reporting.tables.chosen.runs_with", lambda runs, _: runs)
         monkeypatch.setattr(
             "oneshot_fl.reporting.page.build.write_report", lambda _, out, choices: seen.append(choices.to_do) or out
         )
@@ -333,6 +334,7 @@ def test_jobs_to_do_are_counted_once_where_folders_overlap(to_do, tmp_path):
     Manifest({0: ("seed=0",), 1: ("seed=1",)}).write(tmp_path / "ours")
     (tmp_path / "linked").symlink_to("ours")
     assert to_do(tmp_path, tmp_path / "ours", tmp_path / "linked") == (2, "")
+    assert to_do(tmp_path, "--where", "seed=0") == (0, "")  # of what has not begun nobody knows the settings
 
 
 def test_a_foreign_file_named_as_a_sweeps_does_not_keep_a_report_from_being_written(to_do, tmp_path):

@@ -21,7 +21,7 @@ from typing import Any
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
-from oneshot_fl.disk import make_folder, sha256_of, writing
+from oneshot_fl.disk import folders_below, make_folder, sha256_of, writing
 from oneshot_fl.recipe import is_ours
 from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
@@ -190,13 +190,6 @@ def _stamp(root: Path) -> str | None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Also behind links, as data are read; a link that leads back up is left."""
-    above: dict[str, frozenset[str]] = {}
-    for folder, below, names in os.walk(root, followlinks=True):
-        real, before = os.path.realpath(folder), above.get(os.path.dirname(folder), frozenset())
-        if real in before:
-            below.clear()
-            continue
-        above[folder] = before | {real}
-        below.sort()
-        yield from (path for name in sorted(names) if (path := Path(folder) / name).is_file())
+    """Also behind links, as data are read."""
+    for folder, names in folders_below(root):
+        yield from (path for name in names if (path := folder / name).is_file())

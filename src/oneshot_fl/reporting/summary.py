@@ -199,9 +199,15 @@ def _synthetic(fidelity: Fidelity) -> dict[str, Any]:
 def _seconds(results: list[RunResult], ledger: Mapping[str, Mapping[str, Any]], run: Cost) -> dict[str, float]:
     return {
         **{phase: entry["seconds"] for phase, entry in ledger.items()},
-        **{f"client_{k:02d}": client.cost.seconds for k, client in enumerate(results[-1].clients)},
+        **{f"client_{k:02d}": seconds for k, seconds in enumerate(_training(results))},
         "run": run.seconds,
     }
+
+
+def _training(results: list[RunResult]) -> list[float]:
+    """Seconds that each client trained, over all exchanges."""
+    exchanges = [[client.cost.seconds for client in result.clients] for result in results]
+    return [sum(seconds) for seconds in zip(*exchanges, strict=True)]
 
 
 def _server_accuracies(result: RunResult) -> dict[str, float]:

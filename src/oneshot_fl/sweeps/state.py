@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from oneshot_fl.config.compose import placed
 from oneshot_fl.config.record import TRACE
+from oneshot_fl.disk import folders_below
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.sweeps.manifest import MANIFEST, Manifest, read_manifest
@@ -172,7 +173,7 @@ def seconds_left(jobs: list[Job], now: float) -> float | None:
 
 def jobs_to_do(folders: Iterable[Path]) -> int:
     """How many jobs of the sweeps in or below folders have not begun, each sweep's once."""
-    sweeps = {manifest.resolve().parent for folder in folders for manifest in folder.rglob(MANIFEST)}
+    sweeps = {below.resolve() for folder in folders for below, names in folders_below(folder) if MANIFEST in names}
     return sum(map(_not_begun, sorted(sweeps)))
 
 

@@ -99,7 +99,7 @@ def to_terminal(sheets: Sequence[Sheet]) -> str:
     from rich.text import Text
 
     text = io.StringIO()
-    console = Console(file=text, width=WIDEST, highlight=False, markup=False)
+    console = Console(file=text, width=WIDEST, highlight=False, markup=False, emoji=False)
     for sheet in sheets:
         console.print(sheet.title, style="bold", soft_wrap=True)
         table = Table()

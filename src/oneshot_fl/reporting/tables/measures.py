@@ -22,6 +22,8 @@ ENSEMBLE_ROWS = {"accuracy": "rows", "balanced_accuracy": "balanced"}
 class Measure:
     """Where a summary holds it; None or nothing where it does not, as in summaries of earlier versions."""
 
+    key: str
+    """The server's figure in a summary."""
     header: str
     note: str
     server: Callable[[Summary], float | None]
@@ -51,6 +53,7 @@ def measure_of(metric: str, *, which: str) -> Measure:
         raise OneshotError(f"--metric {metric}: is taken after the last round only; leave out --which {which}")
     key = f"accuracy_{which}" if metric == "accuracy" else metric
     return Measure(
+        key=key,
         header=f"server, {which} round",
         note=METRICS[metric],
         server=lambda summary: summary["server"].get(key),

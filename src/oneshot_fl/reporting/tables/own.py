@@ -4,7 +4,7 @@ Runs are compared only if everything agrees but method, seed and settings that o
 run with several settings of its own gets a row for each.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
@@ -91,6 +91,16 @@ def _own_beside(run: Run, others: Sequence[Run]) -> Settings:
     return {group: value for group, value in run.own.items() if all(group in own for own in alike)}
 
 
+def not_the_same(places: Iterable[Mapping[str, Iterable[Run]]]) -> list[str]:
+    """A line for every row whose own settings differ between groups: labels tell settings of one group apart alone."""
+    own: dict[str, list[Settings]] = {}
+    for rows in places:
+        for label, runs in rows.items():
+            own.setdefault(label, []).extend(run.own for run in runs)
+    told = {label: dict.fromkeys(listed(without_unset(each)) for each in differing(own[label])) for label in own}
+    return [f"{label} is not the same everywhere: {'; '.join(each)}." for label, each in told.items() if len(each) > 1]
+
+
 def labels_in(groups: Iterable[list[Run]]) -> list[str]:
     """The labels of all rows of groups, each once."""
     return list(dict.fromkeys(label for group in groups for label in rows_of(group)))
@@ -134,6 +144,7 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     for label, values in references({label: rows_by_label[label] for label in labels}, measure).items():
         rows.append([label, *_row(values, None), ""])
         records.append(_record(label, values, None))
+    records = [{"metric": measure.key, **record} for record in records]
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     notes = [*unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
@@ -218,9 +229,11 @@ def _record(label: str, values: dict[int, float], difference: Estimate | None) -
     return {
         "row": label,
         "n": len(values),
+        "seeds": " ".join(map(str, values)),
         "mean": own and own.mean,
         "std": own and own.std,
         "ci95_half_width": own and own.half_width,
+        "paired_n": difference and difference.n,
         "paired_difference": difference and difference.mean,
         "paired_ci95_half_width": difference and difference.half_width,
     }

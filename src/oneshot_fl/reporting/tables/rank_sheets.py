@@ -5,7 +5,7 @@ of one setting a task, so they are not independent: the test over settings, seed
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -16,7 +16,17 @@ from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
 from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, digests, labels_in, names_of, rank, rows_of, unmeasured
+from oneshot_fl.reporting.tables.own import (
+    by_seed,
+    comparable,
+    digests,
+    labels_in,
+    names_of,
+    not_the_same,
+    rank,
+    rows_of,
+    unmeasured,
+)
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.run import Run
 
@@ -198,19 +208,27 @@ def rank_sheets(field: Field, measure: Measure, by: Sequence[str] = ()) -> list[
 def _averages(field: Field, measure: Measure) -> Sheet:
     ranking, each = field.ranking, [ranks_in(block) for block in field.blocks]
     first = {row: sum(ranks[row] == 1 for ranks in each) for row in ranking.ranks}
-    records = [{"row": row, "average_rank": value, "best_in": first[row]} for row, value in ranking.ranks.items()]
+    records = [
+        {"metric": measure.key, "row": row, "average_rank": value, "best_in": first[row]}
+        for row, value in ranking.ranks.items()
+    ]
     rows = [[row, f"{value:.2f}", str(first[row])] for row, value in ranking.ranks.items()]
     notes = [
         f"{measure.note}, {measure.header}; rank 1 is best.",
         f"Over settings and seeds: {_tested(ranking)}",
         *_over_settings(field),
         *(f"{row} stands for {', '.join(labels)}." for row, labels in field.taken.items()),
+        *not_the_same([_by_row(place, without=field.taken) for place in field.places]),
         *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
         *([f"Left out of the others, as a row is missing: {field.seeds_left_out} seeds."] * bool(field.seeds_left_out)),
         *([f"Not ranked, as too few seeds and settings have them: {', '.join(field.others)}."] * bool(field.others)),
         *_mixed_code(field),
     ]
     return Sheet("Average ranks", ["", "average rank", f"alone best of {ranking.blocks}"], rows, notes, records)
+
+
+def _by_row(place: Place, *, without: Container[str]) -> dict[str, Iterable[Run]]:
+    return {row: runs.values() for row, runs in place.runs.items() if row not in without}
 
 
 def _mixed_code(field: Field) -> list[str]:

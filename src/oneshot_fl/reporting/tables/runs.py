@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from oneshot_fl.config.record import SUMMARY, TRACE
-from oneshot_fl.disk import make_folder, reason, write_atomically
+from oneshot_fl.disk import folders_below, make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import WRITTEN, distinct, for_all
 from oneshot_fl.reporting.tables.differences import Settings, canonical
 from oneshot_fl.reporting.tables.run import Run, Status
 
+LEFT = (SUMMARY, TRACE)
+"""What a run leaves in its folder."""
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 
 
@@ -123,15 +125,15 @@ def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> boo
 def _texts(paths: Iterable[Path]) -> list[tuple[str, str, Path | None]]:
     """Of each record its text, what errors call it and the folder that it lies in: files of `collect`, then folders."""
     files: list[tuple[str, str, Path | None]] = []
-    places: set[Path] = set()
+    places: dict[Path, Path] = {}  # by what they are behind links, so that none counts twice
     for path in paths:
         if path.is_file():
             files += [(text, place, None) for text, place in _lines(path)]
-        elif found := [place for name in (SUMMARY, TRACE) for place in path.rglob(name)]:
-            places.update(found)
+        elif found := [below / name for below, names in folders_below(path) for name in LEFT if name in names]:
+            places |= {place.resolve(): place for place in found}
         else:
             raise OneshotError(f"{path}: no {SUMMARY} in or below it; {GIVE}")
-    return files + [(_text(place), str(place), place.parent) for place in sorted(places, key=str)]
+    return files + [(_text(place), str(place), place.parent) for place in sorted(places.values(), key=str)]
 
 
 def _lines(path: Path) -> list[tuple[str, str]]:
@@ -218,7 +220,7 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
 
 
 def _foreign(place: str, why: str) -> OneshotError:
-    damaged = why != NEITHER and place.endswith((SUMMARY, TRACE))
+    damaged = why != NEITHER and place.endswith(LEFT)
     return OneshotError(f"{place}: not what this version writes ({why}); {'run it again' if damaged else GIVE}")
 
 

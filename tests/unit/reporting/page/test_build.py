@@ -39,6 +39,13 @@ def test_a_half_finished_sweep_is_told_with_what_is_missing(make_run, tmp_path):
     assert len(data["runs"]) == 8
 
 
+def test_rows_that_are_not_the_same_in_all_settings_are_told(make_run, tmp_path):
+    settings = [{"partition": {"alpha": alpha}, "stratify": {"steps": int(10 * alpha)}} for alpha in (0.1, 0.5)]
+    page = _page([make_run(settings=each) for each in settings], tmp_path)
+    assert "fedhydra is not the same everywhere: stratify.steps=1; stratify.steps=5." in page
+    assert "not the same everywhere" not in _page([make_run()], tmp_path)
+
+
 def test_a_link_to_the_folder_that_one_is_in_has_its_name(make_run, tmp_path, monkeypatch):
     (tmp_path / "seed=3").mkdir()
     monkeypatch.chdir(tmp_path / "seed=3")

@@ -31,6 +31,7 @@ ODD = Sheet("[b]", ["", "command"], [["fedavg", "model.names=[cnn2,lenet5] [/x] 
 def test_nothing_in_brackets_is_lost_on_a_terminal():
     text = FORMATS["terminal"]([ODD])
     assert text.startswith("[b]\n")
+    assert "/srv/:100:/x" in FORMATS["terminal"]([Sheet("a", ["/srv/:100:/x"], [])])
     assert "model.names=[cnn2,lenet5] [/x] a|b ~^\\" in text
     assert text.endswith("[note]")
 

@@ -28,7 +28,7 @@ def sweep(make_run, tmp_path):
     [
         ("markdown", "| fedavg | 0 |"),
         ("latex", r"\caption{digits, dirichlet(clients=5, alpha=0.5)"),
-        ("csv", "table,row,n,mean,std,ci95_half_width,paired_difference"),
+        ("csv", "table,metric,row,n,seeds,mean,std,ci95_half_width,paired_n,paired_difference"),
         ("terminal", "│ fedavg "),
     ],
 )

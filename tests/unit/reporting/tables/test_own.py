@@ -37,6 +37,14 @@ def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
     assert rows["clients, mean"]["server, last round"] == "30.00 ± 0.00"
 
 
+def test_for_machines_a_difference_has_the_seeds_of_its_own(make_run):
+    runs = [make_run(0.5, seed=seed) for seed in (0, 1, 4)] + [make_run(0.4, method="fedavg", seed=4)]
+    records = {record["row"]: record for record in _sheet(runs).records}
+    assert records["fedhydra"]["seeds"] == "0 1 4"
+    assert (records["fedhydra"]["n"], records["fedhydra"]["paired_n"]) == (3, 1)
+    assert {record["metric"] for record in records.values()} == {"accuracy_last"}
+
+
 def test_the_best_round_only_where_it_is_asked_for(make_run):
     rows = _rows(_sheet([make_run(0.5)], measure_of("accuracy", which="best")))
     assert rows["fedhydra"]["server, best round"] == "60.00"

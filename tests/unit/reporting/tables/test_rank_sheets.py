@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from oneshot_fl.errors import OneshotError
@@ -82,6 +84,15 @@ def test_rows_whose_seeds_were_run_by_other_code_are_named(runs):
         run.summary["code"] = {"digest": "b" if (run.method, run.seed) == ("dense", 1) else "a", "commit": None}
     (notes,) = (sheet.notes for sheet in rank_sheets(field_of(runs, LAST), LAST)[:1])
     assert "Seeds of one setting were run by code that differs: dense." in notes
+
+
+def test_a_row_with_other_settings_of_its_own_in_another_setting_is_named(runs):
+    runs = [
+        replace(run, settings=run.settings | {"stratify": {"steps": 5 if run.spread == "0.1" else 60}}) for run in runs
+    ]
+    (notes,) = (sheet.notes for sheet in rank_sheets(field_of(runs, LAST), LAST)[:1])
+    assert "fedhydra is not the same everywhere: stratify.steps=5; stratify.steps=60." in notes
+    assert not any("dense is not" in note for note in notes)  # it does not use them
 
 
 def test_ranks_are_told_by_the_values_of_a_setting(runs):

@@ -44,6 +44,17 @@ def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path
     assert runs[0].belongs_to("fedavg")  # the run that it stands for
 
 
+def test_runs_behind_links_are_read_once(tmp_path):
+    _summary(tmp_path / "elsewhere" / "a", seed=1)
+    _summary(tmp_path / "runs" / "b")
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs" / "again").symlink_to("b")
+    (tmp_path / "runs" / "b" / "up").symlink_to(tmp_path / "runs")
+    assert sorted(run.seed for run in read_runs([tmp_path / "runs"])) == [0, 1]
+    _write(tmp_path / "failed" / "run.json", status="failed", settings={})
+    assert len(read_runs([tmp_path / "failed", tmp_path / "runs" / ".." / "failed"])) == 1
+
+
 @pytest.mark.parametrize(
     "settings",
     [

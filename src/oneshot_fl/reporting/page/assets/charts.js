@@ -80,6 +80,9 @@ function percent(value, sign) {
   return (sign && value > 0 ? "+" : "") + value.toFixed(1);
 }
 
-function limits(entry) {
-  return entry.half === undefined ? "" : ` [${percent(entry.mean - entry.half, true)}, ${percent(entry.mean + entry.half, true)}]`;
+// It ends where accuracies do, and that of a (signed) difference of two at -100 and 100.
+function limits(entry, sign) {
+  if (entry.half === undefined) return "";
+  const ends = [-1, 1].map((side) => Math.min(Math.max(entry.mean + side * entry.half, sign ? -100 : 0), 100));
+  return ` [${ends.map((end) => percent(end, sign)).join(", ")}]`;
 }

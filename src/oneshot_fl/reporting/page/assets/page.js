@@ -59,7 +59,7 @@ function heat() {
     const label = cell.n ? `${sure ? "● " : ""}${percent(cell.mean, base)}${spread}${cell.missing ? " …" : ""}` : "…";
     return {
       method: called(cell.m), setting: PAGE.settings[cell.s].name, value: cell.n ? cell.mean : null, label, seeds: cell.n,
-      ink: !cell.n ? "#1b1b1b" : ink(base ? place + 0.15 : PAGE.measure.lowest ? 1 - place : place), detail: limits(cell).trim() || "–", missing: cell.missing ?? 0,
+      ink: !cell.n ? "#1b1b1b" : ink(base ? place + 0.15 : PAGE.measure.lowest ? 1 - place : place), detail: limits(cell, base).trim() || "–", missing: cell.missing ?? 0,
     };
   });
   const width = Math.max(104, Math.min(190, (at("heat").clientWidth - names() - 30) / Math.max(1, settings.length)));
@@ -122,7 +122,7 @@ function costs() {
 function gap() {
   const rows = ofSetting(PAGE.gaps).map((entry) => ({
     method: called(entry.m), server: entry.server, level: entry.level, middle: (entry.server + entry.level) / 2, ensemble: entry.ensemble,
-    label: `${percent(entry.mean, true)}${limits(entry)}`,
+    label: `${percent(entry.mean, true)}${limits(entry, true)}`,
   }));
   const given = {
     methods: seen.methods.map(called), names: names(), measure: `${PAGE.measure.name}, %`, height: 34 * rows.length,

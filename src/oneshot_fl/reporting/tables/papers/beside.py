@@ -10,6 +10,7 @@ from typing import Any
 
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
+from oneshot_fl.reporting.tables.own import digests
 from oneshot_fl.reporting.tables.papers.matching import deviations, fits
 from oneshot_fl.reporting.tables.papers.parts import Found, Part, split
 from oneshot_fl.reporting.tables.papers.published import (
@@ -140,30 +141,39 @@ def _sheet(cells: list[Published], part: Part, *, by_model: bool, which: str) ->
         for setting in settings
         for line, (name, texts) in enumerate(_lines([grid.get((setting, column)) for column in columns]))
     ]
-    records = [_record(cell) for cell in grid.values()]
-    return Sheet(_title(cells[0], settings[0], varying), header, rows, _notes(list(grid.values()), part), records)
+    records = [{"which": which, **_record(cell)} for cell in grid.values()]
+    notes = _notes(list(grid.values()), part, which)
+    return Sheet(_title(cells[0], settings[0], varying), header, rows, notes, records)
 
 
 def _columns(cells: list[Published], found: Found) -> list[str]:
     """The table's methods; one that distils on proxy images once for every kind of them."""
     columns = []
     for method in dict.fromkeys(cell.method for cell in cells):
-        proxies = sorted({run.proxy for cell, runs in found.items() if cell.method == method for run in runs} - {""})
+        own = [(cell, run) for cell, runs in found.items() if cell.method == method for run in runs]
+        proxies = sorted({_proxy(cell, run) for cell, run in own} - {""})
         columns += [f"{method} ({proxy})" for proxy in proxies] or [method]
     return columns
 
 
+def _proxy(cell: Published, run: Run) -> str:
+    """The proxy images that a number hangs on; clients and their ensembles know nothing of a method's."""
+    return "" if cell.method in OF_ANY_RUN else run.proxy
+
+
 def _cell(printed: Published, column: str, runs: list[Run], which: str) -> Cell:
     proxy = column.removeprefix(printed.method).strip(" ()")
-    own = [run for run in runs if not proxy or run.proxy == proxy]
+    own = [run for run in runs if not proxy or _proxy(printed, run) == proxy]
     values = _averages(printed, own, which) if printed.partition_value == AVERAGE else _by_seed(printed, own, which)
-    return Cell(printed, own, estimate(list(values.values())) if values else None)
+    # what another run of the seed tells is not missing
+    used = [run for run in own if run.status == "done" or run.seed not in values]
+    return Cell(printed, used, estimate(list(values.values())) if values else None)
 
 
 def _by_seed(printed: Published, runs: Iterable[Run], which: str) -> dict[int, float]:
     unit = 100 if printed.metric == FLOPS else 1
-    found = {run.seed: measured(printed, run, which=which) for run in runs}
-    return {seed: value / unit for seed, value in found.items() if value is not None}
+    found = ((run.seed, measured(printed, run, which=which)) for run in runs)
+    return {seed: value / unit for seed, value in found if value is not None}
 
 
 def _averages(printed: Published, runs: list[Run], which: str) -> dict[int, float]:
@@ -212,16 +222,18 @@ def _title(cell: Published, setting: tuple[str, ...], varying: list[int]) -> str
 
 
 ACCURACIES = (
-    "Accuracy in percent; ours: mean ± standard deviation (seeds, 95% confidence interval from three seeds on); "
-    "delta: ours minus the paper's."
+    "Accuracy in percent after the {which} round; ours: mean ± standard deviation (seeds, 95% confidence interval from "
+    "three seeds on); delta: ours minus the paper's."
 )
 OPERATIONS = "Millions of multiply-adds of one image's forward pass; the paper calls them FLOPs."
 
 
-def _notes(cells: list[Cell], part: Part) -> list[str]:
+def _notes(cells: list[Cell], part: Part, which: str) -> list[str]:
     printed = cells[0].printed
+    mixed = sorted({cell.printed.method for cell in cells if digests(cell.runs)[1:]})
     return [
-        OPERATIONS if printed.metric == FLOPS else ACCURACIES,
+        OPERATIONS if printed.metric == FLOPS else ACCURACIES.format(which=which),
+        *([f"Seeds of one number were run by code that differs: {', '.join(mixed)}."] if mixed else []),
         *([f"Not the paper's protocol: {'; '.join(part.told)}."] if part.told else []),
         *([f"This sheet: {', '.join(part.distinct)}."] if part.distinct else []),
         *(
@@ -237,7 +249,7 @@ def _record(cell: Cell) -> dict[str, Any]:
     printed, ours = cell.printed, cell.ours
     return {
         **{name: getattr(printed, name) for name in ("paper", "method", *AXES)},
-        "proxy": ",".join(sorted({run.proxy for run in cell.runs} - {""})),
+        "proxy": ",".join(sorted({_proxy(printed, run) for run in cell.runs} - {""})),
         "paper_percent": printed.value,
         "paper_std": printed.std,
         "doubtful": printed.doubtful,

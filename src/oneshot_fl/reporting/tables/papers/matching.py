@@ -230,7 +230,8 @@ def _architectures(run: Run) -> list[Difference]:
 
 def _held_out(cell: Published, run: Run, wanted: Expected) -> list[Difference]:
     """What was taken away from the clients, unless the paper does that."""
-    stated = {PAPERS[cell.paper].holdout if run.proxy else None, wanted.values.get("proxy.fraction")}
+    needs_images = run.proxy and cell.method not in OF_ANY_RUN
+    stated = {PAPERS[cell.paper].holdout if needs_images else None, wanted.values.get("proxy.fraction")}
     fraction = run.setting("proxy.fraction")
     return [Difference("proxy.fraction", fraction, None)] if run.holds_out and fraction not in stated else []
 

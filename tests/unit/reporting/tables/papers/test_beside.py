@@ -67,6 +67,56 @@ def test_proxy_images_split_the_column_of_a_method_that_uses_them(make_run):
     assert cells["feddf (dataset 100)"] == ("31.52", "40.00 (1)", "+8.48")
 
 
+def _fedens(runs):
+    """What stands beside the ensemble of Table 9 on MNIST, Dir(0.1), and the sheets after the first."""
+    first, *others = paper_sheets(runs, which="last", studies=["co_boosting/table9"])
+    number = next(n for n, row in enumerate(first.rows) if row[:2] == ["mnist", "0.1"])
+    return first.rows[number + 1][first.header.index("fedens")], others
+
+
+@pytest.fixture
+def ensemble_run(make_paper_run):
+    """A function from a method, its ensemble's accuracy and the seed to a run of Table 9 on MNIST, Dir(0.1)."""
+
+    def make(method, accuracy, seed, settings=None):
+        own = {"partition": {"alpha": 0.1}, **(settings or {})}
+        known = {"rows": {"uniform": accuracy}} if accuracy else {}
+        return make_paper_run("co_boosting/table9", method, "mnist", accuracy, seed=seed, settings=own, **known)
+
+    return make
+
+
+def test_an_ensemble_is_of_all_runs_whatever_images_one_of_their_methods_uses(ensemble_run):
+    source = {"source": {"_target_": "oneshot_fl.parts.sources.ProxySource"}}
+    runs = [ensemble_run("dense_co_boosting", 0.7 + seed / 100, seed) for seed in range(3)]
+    feddf, held_out = (
+        ensemble_run("feddf", 0.8, 3, {"method": source, "proxy": proxy})
+        for proxy in ({"name": "noise", "samples": 100}, {"name": "holdout", "fraction": 0.2})
+    )
+    assert _fedens(runs) == ("71.00 ± 1.00 (3, [68.52, 73.48])", [])
+    assert _fedens([*runs, feddf]) == ("73.25 ± 4.57 (4, [65.97, 80.53])", [])
+    told, (other,) = _fedens([*runs, held_out])  # whose clients have four fifths of the images
+    assert told == "71.00 ± 1.00 (3, [68.52, 73.48])"
+    assert any("20% of the training set held out" in note for note in other.notes)
+
+
+def test_what_another_run_of_the_seed_tells_is_not_missing(ensemble_run):
+    runs = [ensemble_run("co_boosting", 0.7 + seed / 100, seed) for seed in range(3)]
+    runs += [ensemble_run("dense_co_boosting", None, seed) for seed in (2, 3)]
+    assert _fedens(runs)[0] == "71.00 ± 1.00 (3, [68.52, 73.48]) 1 failed"
+
+
+def test_a_sheet_says_which_round_it_tells_and_which_seeds_other_code_ran(make_run):
+    runs = [make_run(0.6 + seed / 10, seed=seed) for seed in range(2)]
+    for run, digest in zip(runs, "ab", strict=True):
+        run.summary["code"] = {"digest": digest, "commit": None}
+    for which in ("last", "best"):
+        (sheet,) = paper_sheets(runs, which=which)
+        assert sheet.notes[0].startswith(f"Accuracy in percent after the {which} round; ")
+        assert sheet.notes[1] == "Seeds of one number were run by code that differs: fedhydra."
+        assert {record["which"] for record in sheet.records} == {which}
+
+
 def test_a_table_that_is_asked_for_is_shown_even_without_a_run(make_run):
     (sheet,) = paper_sheets([make_run()], which="last", studies=["co_boosting/table7"])
     assert {cell for row in sheet.rows if row[2] == "ours" for cell in row[3:]} == {"missing"}
