@@ -47,13 +47,18 @@ def needs_of(part: Any) -> frozenset[str]:
 
 
 def described(value: Any) -> Any:
-    """Dataclasses, recipes and containers as plain containers, for a key: every field counts."""
+    """Dataclasses, recipes and containers as plain containers, for a key: every field counts.
+
+    Of parts with names the order counts as well: sources draw one after the other, and terms are summed in it.
+    """
     if isinstance(value, Recipe):
         return described(value.settings)
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: described(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): described(inner) for key, inner in value.items()}
+        told = {str(key): described(inner) for key, inner in value.items()}
+        parts = bool(value) and all(isinstance(inner, Recipe) for inner in value.values())
+        return [list(named) for named in told.items()] if parts else told
     if isinstance(value, list | tuple):
         return [described(inner) for inner in value]
     return value

@@ -58,6 +58,12 @@ def test_every_field_of_settings_is_described():
     }
 
 
+def test_parts_with_names_are_described_in_their_order_and_the_settings_of_one_by_name():
+    one, two = (recipe_of(_Scaled, scale=scale) for scale in (1.0, 2.0))
+    assert described({"b": one, "a": two}) == [["b", described(one)], ["a", described(two)]]
+    assert described({}) == {}
+
+
 @pytest.mark.parametrize("plain", [None, True, 1, 0.5, "text"])
 def test_what_is_plain_is_described_as_it_is(plain):
     assert described(plain) is plain

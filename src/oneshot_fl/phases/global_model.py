@@ -106,6 +106,7 @@ def distill(
         "method": described(method),
         "student": described(student),
         "settings": described(settings),
+        "tested_at_once": None if test is None else test.batch_size,  # some models answer by the batch
     }
     report = _RoundReport(context, settings.rounds if method.sources else 0, server.spec)
     wanted = keyed(Wanted("distill", inputs, make), __name__)

@@ -8,7 +8,6 @@ from oneshot_fl.config.record import without
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.tables.differences import canonical
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.runs import begun
 from oneshot_fl.tracking.told import About, Outcome
@@ -56,7 +55,7 @@ def protocol(record: Any, *, of: str = "") -> str:
 def comparison(record: Any, *, of: str) -> dict[str, str]:
     """By what dashboards group: runs of one `protocol` may be compared, those of one `row` differ in their seed."""
     run, digits = begun(record), protocol(record, of=of)
-    own = fingerprint([canonical(run.own)])[:8]
+    own = fingerprint([run.row])[:8]
     row = ", ".join([run.label, run.data, run.split, digits, own])
     return {"partition": run.split, "protocol": digits, "row": row}
 

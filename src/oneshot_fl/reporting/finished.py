@@ -101,7 +101,8 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     grouped = bool(config["logger"].keys() - {"csv"})
     told = without(config, ANYWHERE - {"study"} if grouped else ANYWHERE)
     also = [[file.group, file.name, file.settings] for file in files]
-    text = json.dumps([told, also, code_of(config, files), stamps], sort_keys=True, default=str)
+    # not sorted: kinds of clients are assigned, and sources draw, in the order in which they stand
+    text = json.dumps([told, also, code_of(config, files), stamps], default=str)
     store = Path(config["store"]).expanduser().absolute()
     key, copied = hashlib.sha256(text.encode()).hexdigest()[:20], all(map(_is_known, config["logger"].values()))
     return Finished(store, key, arithmetic_here(config["trainer"]), copied)

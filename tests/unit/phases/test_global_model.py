@@ -87,8 +87,8 @@ def _method(*, reset: bool = False, pool_rounds: int | None = None, student_lr: 
     return Method(**given | slots)
 
 
-def _distill(data, server, context, method, **options):
-    test = ImageBatches(data.test_images, data.test_labels, spec=SPEC, batch_size=16)
+def _distill(data, server, context, method, *, tested_at_once=16, **options):
+    test = ImageBatches(data.test_images, data.test_labels, spec=SPEC, batch_size=tested_at_once)
     settings = replace(SETTINGS, **options)
     return distill(test, server, method, data_key=data.fingerprint, student=STUDENT, settings=settings, context=context)
 
@@ -158,6 +158,16 @@ def test_the_data_set_is_in_its_key_and_a_proxy_where_the_method_uses_it(data, s
     assert key(dark, on_proxy) == key(dark, on_proxy) != key(bright, on_proxy)
     assert key(dark, None) == key(bright, None)
     assert key(dark, None, replace(data, train_images=255 - data.train_images)) != key(dark, None)
+
+
+def test_sources_draw_and_images_are_tested_as_the_key_says(data, server, context):
+    def key(*names, **options):
+        sources = {name: recipe_of(ProxySource) for name in names}
+        given = replace(server, proxy=Proxy(partial(torch.zeros, (4, 1, 8, 8))))
+        return _distill(data, given, context, _method(sources=sources, objective={}), rounds=0, **options).key
+
+    assert key("a", "b") == key("a", "b")
+    assert len({key("a", "b"), key("b", "a"), key("a", "b", tested_at_once=8)}) == 3
 
 
 @pytest.mark.parametrize(("reset", "steps"), [(False, [2, 4]), (True, [2, 2])])

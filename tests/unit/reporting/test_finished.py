@@ -56,6 +56,12 @@ def test_settings_code_and_every_file_count(root, code):
     assert len({key, *others}) == 7
 
 
+def test_kinds_of_clients_are_assigned_and_sources_draw_in_their_order(root):
+    kinds = {"classifier": 1, "cvae": 1}
+    keys = {_key(root, clients={"kinds": dict(order)}) for order in (kinds.items(), reversed(kinds.items()))}
+    assert len(keys) == 2
+
+
 def test_where_decoded_images_are_kept_makes_no_other_run(root):
     keys = set()
     for store in ("~/store", "/home/me/store"):

@@ -91,4 +91,4 @@ def _disagree(older: Run, run: Run) -> bool:
 def _identity(run: Run) -> str:
     """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
     place = None if run.settings else str(run.folder)
-    return canonical([run.data, run.method, run.seed, run.models, run.shared, run.own, place])
+    return canonical([run.data, run.method, run.seed, run.models, run.shared, run.row, place])

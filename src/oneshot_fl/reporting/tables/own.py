@@ -79,7 +79,7 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """The runs of every row by its label: those of one method with the same settings of its own."""
     rows: dict[str, list[Run]] = {}
     for run in runs:
-        rows.setdefault(canonical([run.label, run.own]), []).append(run)
+        rows.setdefault(canonical([run.label, run.row]), []).append(run)
     first = [row[0] for row in rows.values()]
     labels = told_apart([run.label for run in first], [_own_beside(run, first) for run in first], " ")
     return dict(zip(labels, rows.values(), strict=True))

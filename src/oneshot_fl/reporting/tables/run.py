@@ -129,6 +129,12 @@ class Run:
         """The method's settings, and those of the groups that it uses and not every method does."""
         return {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
 
+    @cached_property
+    def row(self) -> str:
+        """A text that runs of one method share whose own settings are the same, its sources in one order included."""
+        source = self.setting("method.source")
+        return canonical([self.own, list(source) if isinstance(source, dict) and "_target_" not in source else None])
+
 
 def used_clients(summary: dict[str, Any]) -> list[int]:
     """The numbers of the clients whose classifiers the server used: not those with decoders, nor any turned away."""

@@ -77,6 +77,14 @@ def test_a_number_is_the_same_however_it_is_written(tmp_path):
     assert len(read_runs([tmp_path])) == 1
 
 
+def test_runs_whose_sources_draw_in_another_order_are_two(tmp_path):
+    for took, order in enumerate((("strokes", "mixtures"), ("mixtures", "strokes"))):
+        source = {each: {"_target_": f"parts.{each}"} for each in order}
+        settings = {**SETTINGS, "method": {"name": "fedavg", "source": source}}
+        _summary(tmp_path / order[0], settings=settings, seconds={"run": took})
+    assert len(read_runs([tmp_path])) == 2
+
+
 def test_images_that_a_method_does_not_use_make_no_other_run(tmp_path):
     _summary(tmp_path / "a")
     _summary(tmp_path / "b", settings={**SETTINGS, "proxy": {"name": "noise", "samples": 7}})
