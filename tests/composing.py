@@ -13,8 +13,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.compose import config_dir
+from oneshot_fl.config.needs import source_needs
 from tests.foreign import foreign_methods
 from tests.quick_hydra import quicken
 

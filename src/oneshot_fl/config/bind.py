@@ -10,11 +10,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oneshot_fl.config.checks import source_needs
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
 from oneshot_fl.config.compose import architecture, plain, recipe, unresolved
 from oneshot_fl.config.images import sources_of
 from oneshot_fl.config.lent import asked, lent
+from oneshot_fl.config.needs import source_needs
 from oneshot_fl.config.record import record
 from oneshot_fl.devices import device_here
 from oneshot_fl.errors import OneshotError

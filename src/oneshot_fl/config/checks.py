@@ -10,23 +10,20 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.clients import client_nodes, kinds, nodes_of, server_models
-from oneshot_fl.config.compose import architecture, build, choices, did_you_mean, plain
+from oneshot_fl.config.clients import client_nodes, kinds, server_models
+from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
-from oneshot_fl.config.images import check_images, sources_of
+from oneshot_fl.config.images import check_images
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.lent import check_lent
-from oneshot_fl.config.rules import MISSING, check_group, has_no_value, target_of
+from oneshot_fl.config.needs import check_architectures, check_features, check_kinds, check_teacher
+from oneshot_fl.config.rules import MISSING, check_group, has_no_value
 from oneshot_fl.config.training import check_no_idle, check_rates
-from oneshot_fl.config.trial import check_sizes, has_features, shape_of
+from oneshot_fl.config.trial import check_sizes, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
-from oneshot_fl.recipe import needs_of
-
-TERMS = ("objective", "student")
-"""The slots of a method that hold named loss terms."""
 
 STORES = ("store", "data.cache")
 FOLDERS = (*STORES, "data.root", "proxy.root")
@@ -47,7 +44,7 @@ def check(cfg: DictConfig) -> None:
     check_method(settings["method"])
     check_called(settings)
     check_images(settings)
-    _check_teacher(settings)
+    check_teacher(settings)
     _check_names(settings)
     check_rates(cfg)
     check_attack(settings["attack"], kinds(cfg))
@@ -57,10 +54,10 @@ def check(cfg: DictConfig) -> None:
     _check_lengths(settings)
     _check_folders(settings)
     check_lent(cfg)
-    _check_kinds(cfg)
-    _check_architectures(cfg)
+    check_kinds(cfg)
+    check_architectures(cfg)
     check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
-    _check_features(cfg, settings)
+    check_features(cfg, settings)
 
 
 def _resolved(cfg: DictConfig) -> dict[Any, Any]:
@@ -182,15 +179,6 @@ def _check_apart(group: str, names: Iterable[str]) -> None:
             )
 
 
-def _check_teacher(settings: Mapping[str, Any]) -> None:
-    method, asked = settings["method"], asking(settings, "teacher")
-    if asked and method["source"] is not None and method.get("ensemble") is None:
-        raise OneshotError(
-            f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance method/ensemble=uniform, or "
-            f"leave that term out (~{asked[0]})"
-        )
-
-
 def _check_lengths(settings: dict[Any, Any]) -> None:
     """One mean and one deviation, or one per channel."""
     data = settings["data"]
@@ -242,107 +230,3 @@ def _check_held_out(cfg: DictConfig) -> None:
             f"partition.held_out={cfg.partition.held_out}: differs from data.held_out={chosen}, which it only records; "
             "set data.held_out alone"
         )
-
-
-def _check_kinds(cfg: DictConfig) -> None:
-    """A method needs clients that upload what it works on."""
-    wanted, needs = set(kinds(cfg)), method_needs(cfg)
-    if "decoders" in needs and "cvae" not in wanted:
-        raise OneshotError(
-            f"method={cfg.method.name}: draws its images from clients' decoders, and no client uploads one; choose "
-            "clients=half_cvae or clients=all_cvae"
-        )
-    if "own_decoder" in needs and len(_latents(cfg)) > 1:
-        raise OneshotError(
-            f"method={cfg.method.name}: the server's decoder and the clients' must draw from noise of one length, not "
-            f"{' and '.join(map(str, _latents(cfg)))}; choose one VAE for all clients, for instance cvae=fedcvae"
-        )
-    if "classifiers" in needs and "classifier" not in wanted:
-        raise OneshotError(
-            f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
-            "or clients=default"
-        )
-    if "clients_start" in needs and cfg.clients.initial_weights == "own":
-        raise OneshotError(
-            "clients.initial_weights=own: there are no weights that all clients began at, which method/init="
-            "as_clients_began takes; choose method/init=fresh, or clients.initial_weights=shared"
-        )
-    if cfg.communication_rounds > 1 and "cvae" in wanted:
-        raise OneshotError(
-            f"communication_rounds={cfg.communication_rounds}: clients with a VAE cannot begin at the server's model; "
-            "use communication_rounds=1"
-        )
-
-
-def method_needs(cfg: DictConfig) -> frozenset[str]:
-    """What the method's slots need; where it has an ensemble, classifiers to ask."""
-    init, asks = cfg.method.get("init"), cfg.method.get("ensemble") is not None
-    of_init = frozenset() if init is None else _needs("method.init", init)
-    return of_init | source_needs(cfg) | frozenset({"classifiers"} if asks else ())
-
-
-def source_needs(cfg: DictConfig) -> frozenset[str]:
-    """What the method's sources of images need; nothing where there is none."""
-    return frozenset().union(*(_needs(key, each) for key, each in sources_of(cfg.method).items()))
-
-
-def _needs(key: str, node: Any) -> frozenset[str]:
-    """What a part declares that it needs, without making it."""
-    return needs_of(target_of(key, plain(node)))
-
-
-def asking(settings: Mapping[str, Any], need: str) -> list[str]:
-    """Keys of ensembles, and of loss terms with a weight, that declare a need."""
-    method, rows = settings["method"], settings["evaluate"]["ensembles"]
-    parts = {
-        "method.ensemble": method.get("ensemble"),
-        **{f"method.{slot}.{name}": term for slot in TERMS for name, term in (method.get(slot) or {}).items()},
-        **{f"evaluate.ensembles.{name}": row for name, row in rows.items()},
-    }
-    weighed = {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
-    return [key for key, part in weighed.items() if need in needs_of(target_of(key, part))]
-
-
-def no_features(key: str, who: str) -> str:
-    """What to say where a part looks into classifiers of which one has nothing to look at."""
-    remedy = "choose method/ensemble=entropy" if key == "method.ensemble" else f"leave it out (~{key})"
-    return f"{key}: looks at what enters the last linear layer of every classifier, and {who} has none; {remedy}"
-
-
-def _check_features(cfg: DictConfig, settings: Mapping[str, Any]) -> None:
-    for key in asking(settings, "features"):
-        for node in nodes_of(cfg, "classifier"):
-            if not has_features(node, settings["data"]):
-                raise OneshotError(no_features(key, node.name))
-
-
-def _latents(cfg: DictConfig) -> list[int]:
-    """The different lengths of the noise of clients' VAEs."""
-    return sorted({node.latent for node in nodes_of(cfg, "cvae")})
-
-
-def _check_architectures(cfg: DictConfig) -> None:
-    needs = _needs("method.init", cfg.method.init)
-    servers, classifiers = server_models(cfg), nodes_of(cfg, "classifier")
-    clients_differ = any(plain(own) != plain(classifiers[0]) for own in classifiers)
-    some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
-    if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
-        names = ", ".join(dict.fromkeys(model.name for model in (*classifiers, *servers)))
-        per_architecture = bool(cfg.method.get("per_architecture")) and "chain" not in needs
-        raise OneshotError(
-            f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
-            f"choose one (model=cnn2 server_model=null{', which averages each architecture' * per_architecture}) or a "
-            "method that distils (method=dense, method=fedhydra)"
-        )
-    if cfg.distill.bank == "stacked" and clients_differ:
-        raise OneshotError("distill.bank=stacked: clients have different architectures; use distill.bank=loop or auto")
-    if cfg.communication_rounds > 1 and some_differ:
-        raise OneshotError(
-            f"communication_rounds={cfg.communication_rounds}: clients begin the next round at the server's model, so "
-            "clients and server need one architecture (model=cnn2 server_model=null)"
-        )
-    if "chain" in needs:
-        from oneshot_fl.data.dataset import DataSpec  # torch: not before it is needed
-        from oneshot_fl.methods.ot import require_chain
-
-        require_chain(build(servers[0], spec=DataSpec(channels=3, size=32, classes=10, mean=(0,) * 3, std=(1,) * 3)))

@@ -26,7 +26,7 @@ from oneshot_fl.data.dataset import Dataset, DataSpec
 from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import ClientBank, linear_layers
+from oneshot_fl.models.bank import ClientBank, has_features
 from oneshot_fl.models.place import place_of
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
@@ -93,10 +93,10 @@ class FidelityReference:
                 f"has {available} for the clients; set it to {available // 2} or less"
             )
         model = self.architecture.as_clients_begin(data.spec, self.seed)
-        if not linear_layers(model):
+        if not has_features(model, data.spec):
             raise OneshotError(
-                f"evaluate.fidelity.model={self.architecture.name}: has no linear layer, and what enters the last one "
-                "are the features; choose another, for instance cnn2"
+                f"evaluate.fidelity.model={self.architecture.name}: runs no linear layer, and features are what enters "
+                "the last one; choose another, for instance cnn2"
             )
 
 

@@ -336,24 +336,6 @@ def test_other_kinds_are_refused(given):
         kinds(compose_config(f"clients.kinds={given}"))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=half_cvae"),
-        (["method=dense", "clients=all_cvae"], r"^method=dense: needs clients that upload classifiers"),
-        (["method=fedavg", "clients=all_cvae"], r"^method=fedavg: needs clients that upload classifiers"),
-        (
-            ["method=fedmho", "clients=half_cvae", "communication_rounds=2"],
-            r"^communication_rounds=2: clients with a VAE",
-        ),
-        (["method=fedmho", "clients=half_cvae", "method.pool.nearest=0"], r"^method\.pool\.nearest=0: must be"),
-    ],
-)
-def test_methods_and_kinds_of_clients_must_fit(overrides, line):
-    with pytest.raises(OneshotError, match=line):
-        check(compose_config(*overrides))
-
-
 def test_what_several_choices_share_is_not_offered():
     assert "mnist" in _complaint("data=minst")
     assert "_torchvision" not in _complaint("data=minst")

@@ -144,5 +144,5 @@ def test_what_cannot_be_measured_on_a_data_set_is_refused(data):
     with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.samples=46: .*has 90 .*set it to 45 or less"):
         _reference(samples=46).check(data)
     without = replace(_reference(), architecture=Architecture(recipe_of(pixels, name="pixels")))
-    with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.model=pixels: has no linear layer"):
+    with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.model=pixels: runs no linear layer"):
         without.check(data)
