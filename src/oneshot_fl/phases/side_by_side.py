@@ -1,10 +1,8 @@
 """Artifacts of a phase that do not depend on each other: made one after the other, by processes, or by Ray."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +11,8 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from oneshot_fl.artifacts import Artifact
-from oneshot_fl.energy import gpu_in_use
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import beside_others
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.ray_helpers import helped, on_ray
@@ -104,12 +102,6 @@ def _make(store: Store, wanted: Wanted, threads: int) -> bool:
     """In a worker: whether it made it; what another process is making is left to that."""
     keep_freed_memory()
     torch.set_num_threads(threads)
-    artifact = store.get_or_make_if_free(replace(wanted, make=partial(_beside_others, wanted.make)))
+    with beside_others():
+        artifact = store.get_or_make_if_free(wanted)
     return artifact is not None and not artifact.from_store
-
-
-def _beside_others(make: Callable[[Path], Artifact], work: Path) -> Artifact:
-    """What it drew is not known: the machine's counters have the others in them, and each would count all."""
-    made = make(work)
-    gpu_joules = None if gpu_in_use() else made.cost.gpu_joules
-    return replace(made, cost=replace(made.cost, cpu_joules=None, gpu_joules=gpu_joules))

@@ -87,6 +87,7 @@ def test_workers_share_the_threads(context, wanted, task, monkeypatch):
 @pytest.mark.parametrize(("workers", "joules"), [(1, 0.0), (2, None)])
 def test_what_each_of_several_workers_drew_is_not_known(context, wanted, task, monkeypatch, workers, joules):
     monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
-    monkeypatch.setattr(ledger, "CPU_ENERGY", SimpleNamespace(read=lambda: 1.0, since=lambda before: 1.0 - before))
+    counter = SimpleNamespace(read=lambda: 1.0, since=lambda before: before and 1.0 - before)
+    monkeypatch.setattr(ledger, "CPU_ENERGY", counter)
     artifacts = make_all(wanted, [2] * 3, context=replace(context, workers=workers), task=task)
     assert [(one.cost.cpu_joules, one.cost.gpu_joules) for one in artifacts] == [(joules, 0.0)] * 3
