@@ -1,8 +1,10 @@
 """Artifacts of a phase that do not depend on each other: made one after the other, by processes, or by Ray."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from oneshot_fl.ledger import beside_others
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.ray_helpers import helped, on_ray
+from oneshot_fl.phases.trainer import TrainerSettings, multiply_as
 from oneshot_fl.process import keep_freed_memory
 from oneshot_fl.store import Store, Wanted
 from oneshot_fl.tracking.progress import Task
@@ -26,7 +29,8 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
 
     With `context.workers` > 1 that many processes make them, each with its share of the threads; in a job on Ray, the
     job itself and tasks on the cluster's machines, each with as many threads as the job. A result depends on its own
-    inputs only, so it is the same bit by bit as with one worker of as many threads.
+    inputs only, so it is the same bit by bit as with one worker of as many threads. All of them multiply matrices as
+    the Trainer's settings say, also what they compute before they make a Trainer.
 
     Args:
         wanted: what is needed; what a `make` refers to is copied to the workers.
@@ -38,6 +42,7 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
         OneshotError: one cannot be made, or a worker died.
     """
     store, note = context.store, context.progress.note
+    wanted = [replace(one, make=partial(_multiplying_as, context.trainer, one.make)) for one in wanted]
     missing = [k for k, one in enumerate(wanted) if not store.has(one)] if context.workers > 1 else []
     done = _Counted(task, steps)
     with ExitStack() as helpers:
@@ -50,6 +55,12 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
                 done.reach(k)
         found = store.get_or_make_all(wanted, waiting=note, done=done)
     return [replace(one, from_store=one.from_store and k not in done.for_this_job) for k, one in enumerate(found)]
+
+
+def _multiplying_as(settings: TrainerSettings, make: Callable[[Path], Artifact], work: Path) -> Artifact:
+    """Whoever makes it: a process that is new has torch's own precision, and one of an earlier run that run's."""
+    multiply_as(settings)
+    return make(work)
 
 
 class _Counted:
