@@ -3,8 +3,9 @@
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Meter:
         _begin_peaks()
         self.peaks = (0, 0)
         _OPEN.add(self)
-        self._energy = CPU_ENERGY.read(), gpu_joules()
+        self._energy = (None, None) if _BESIDE_OTHERS.get() else (CPU_ENERGY.read(), gpu_joules())
         self._seconds, self._cpu_seconds = time.perf_counter(), time.process_time()
 
     def spent(self, *, macs: int = 0) -> Cost:
@@ -88,6 +89,20 @@ class Meter:
 
 _OPEN: WeakSet[Meter] = WeakSet()
 CPU_ENERGY = CpuEnergy()
+_BESIDE_OTHERS = ContextVar("beside others", default=False)
+
+
+@contextmanager
+def beside_others() -> Iterator[None]:
+    """Of a meter that begins inside the block it is not known what was drawn.
+
+    For processes that work side by side: the machine's counters have the others in them, and each would count all.
+    """
+    before = _BESIDE_OTHERS.set(True)
+    try:
+        yield
+    finally:
+        _BESIDE_OTHERS.reset(before)
 
 
 def _since(before: float | None, now: float | None) -> float | None:

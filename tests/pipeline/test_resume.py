@@ -6,12 +6,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
 
+from oneshot_fl.artifacts import write_work
+from oneshot_fl.phases import piecewise
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.store import Store
 from tests.composing import clients_of, few_images, run_config
@@ -111,6 +113,25 @@ def test_stopped_after_every_artifact(tiny, tmp_path, request):
     assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
 
 
+@pytest.mark.parametrize(("method", "at_once"), [("fedchorus", ()), ("fedhydra", ("stratify.classes_at_once=5",))])
+def test_stopped_after_every_piece_of_an_artifact(tiny, tmp_path, monkeypatch, method, at_once):
+    chosen = ("partition.clients=2", f"distill.rounds={ROUNDS}", *few_images(method), *at_once)
+    cfg = partial(tiny, f"method={method}", *chosen)
+    run_config(cfg(), tmp_path / "unbroken")
+
+    def write_and_die(*given):
+        write_work(*given)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(piecewise, "write_work", write_and_die)
+        for _ in range(2 * 2):  # each client's recital has two batches, its stratification two groups of classes
+            with pytest.raises(KilledError):
+                run_config(cfg(f"store={tmp_path / 'other'}"), tmp_path / "resumed")
+        run_config(cfg(f"store={tmp_path / 'other'}"), tmp_path / "resumed")
+    assert _result(tmp_path / "resumed") == _result(tmp_path / "unbroken")
+
+
 def _cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -170,9 +191,10 @@ MOMENTS: dict[str, Callable[[Path], bool]] = {
 
 
 def comparable(summary: dict) -> dict:
-    """A summary without what is measured, at the top or per client."""
+    """A summary without what is measured, at the top or per client; what of each phase's cost is counted stays."""
     clients = [{key: value for key, value in client.items() if key not in MEASURED} for client in summary["clients"]]
-    return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients}
+    macs = {phase: spent["macs"] for phase, spent in summary["cost"].items()}
+    return {key: value for key, value in summary.items() if key not in MEASURED} | {"clients": clients, "macs": macs}
 
 
 def _words(folder: Path, method: str) -> tuple[str, ...]:

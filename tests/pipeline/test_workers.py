@@ -83,6 +83,21 @@ def test_tasks_of_ray_help_a_job_where_there_is_room(tmp_path, cores, processes)
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
+def _precision(_: Path) -> Artifact:
+    return Artifact({}, {"precision": torch.get_float32_matmul_precision()})
+
+
+@pytest.mark.slow  # every worker imports torch
+def test_workers_multiply_as_the_run_does_before_they_make_a_trainer(context):
+    """New ones, and those of an earlier run of another precision."""
+    for precision in ("medium", "high"):
+        store = replace(context.store, root=context.store.root / precision)
+        two = replace(context, store=store, trainer=replace(CPU, matmul_precision=precision), workers=2)
+        wanted = [Wanted("clients", {"k": k}, _precision) for k in range(2)]
+        made = make_all(wanted, [1] * 2, context=two, task=two.progress.task("x", 2, "things"))
+        assert [artifact.facts["precision"] for artifact in made] == [precision] * 2
+
+
 def _die(_: Path) -> Artifact:
     os._exit(1)
 

@@ -4,9 +4,10 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from types import SimpleNamespace
 
 from oneshot_fl import ledger
-from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
+from oneshot_fl.ledger import NOTHING, Cost, Meter, beside_others, cost_of, total
 
 MEGABYTE = 2**20
 
@@ -66,3 +67,11 @@ def test_where_peaks_cannot_begin_anew_they_are_those_since_the_process_began(mo
     monkeypatch.setattr(ledger, "RESET_PEAK", tmp_path)  # a folder cannot be written
     monkeypatch.setattr(ledger, "STATUS", tmp_path / "missing")
     assert Meter().spent().peak_host_bytes > 10 * MEGABYTE
+
+
+def test_what_was_drawn_beside_others_is_not_known(monkeypatch):
+    monkeypatch.setattr(ledger, "CPU_ENERGY", SimpleNamespace(read=lambda: 1.0, since=lambda before: before and 3.0))
+    with beside_others():
+        shared = Meter()
+    alone = Meter()
+    assert (shared.spent().cpu_joules, alone.spent().cpu_joules) == (None, 3.0)

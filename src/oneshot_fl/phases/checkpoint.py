@@ -19,8 +19,8 @@ class RoundCheckpoint(Callback):
     """Save a `DistillModule` after every round and restore it when training starts again.
 
     Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
-    student, generator, optimisers, random states and history go into one file that is replaced atomically. Where one
-    of these files is damaged or missing, training starts anew.
+    student, generator, optimisers, the scale of losses (of 16-mixed), random states and history go into one file that
+    is replaced atomically. Where one of these files is damaged or missing, training starts anew.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,6 +57,8 @@ class RoundCheckpoint(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
         self.restore(pl_module, trainer.optimizers)
+        if self.saved is not None:
+            trainer.precision_plugin.load_state_dict(self.saved["precision"])
 
     def restore(self, module: Any, optimizers: list[torch.optim.Optimizer]) -> None:
         """The saved state, if there is one, into a `DistillModule` and its optimisers (none: it is not trained on)."""
@@ -92,6 +94,7 @@ class RoundCheckpoint(Callback):
                 "ensemble": module.ensemble.state_dict(),
                 "start": module.start.state_dict() if module.start is not None else {},
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
+                "precision": trainer.precision_plugin.state_dict(),
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),
                 "history": module.history,

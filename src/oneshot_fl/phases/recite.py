@@ -14,10 +14,9 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.ledger import Cost
 from oneshot_fl.models.bank import ClientBank, has_batch_norm
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
@@ -28,6 +27,7 @@ from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
+from oneshot_fl.phases.piecewise import Counted, piecewise
 from oneshot_fl.phases.schedule import anneal
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.soundness import first_not_finite
@@ -180,13 +180,13 @@ def _recital(
     k: int,
     work: Path,
 ) -> Artifact:
-    """One client's."""
+    """One client's, batch by batch."""
     y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-    passes = Passes()
-    invert = partial(_invert, upload, spec, settings, trainer, passes, k)
-    images = _all_batches(invert, y, settings, work, task)
-    kept = {"images": images[: settings.images], "labels": y[: settings.images]}
-    return Artifact(kept, {}, cost=Cost(macs=passes.macs))
+    invert = partial(_invert, upload, spec, settings, trainer, k)
+    batches = enumerate(y.split(settings.batch_size))
+    makes = {f"batch-{number:04d}.pt": partial(invert, labels, number) for number, labels in batches}
+    images, cost = piecewise(makes, work, task)
+    return Artifact({"images": images[: settings.images], "labels": y[: settings.images]}, {}, cost=cost)
 
 
 def _known(upload: ClassifierUpload, settings: Recitation) -> list[int] | None:
@@ -218,30 +218,16 @@ def _estimated(upload: ClassifierUpload, spec: DataSpec, rng: torch.Generator) -
     return shares
 
 
-def _all_batches(invert: Any, y: Tensor, settings: Recitation, work: Path, task: Task) -> Tensor:
-    """Images of one client `[n, C, H, W]`, batch by batch; finished batches are read from `work`."""
-    parts = []
-    for number, labels in enumerate(y.split(settings.batch_size)):
-        file = work / f"batch-{number:04d}.pt"
-        if (images := read_work(file)) is None:
-            images = invert(labels, number)
-            write_work(file, images)
-        parts.append(images)
-        task.reach(task.completed + len(labels))
-    return torch.cat(parts)
-
-
 def _invert(
     upload: ClassifierUpload,
     spec: DataSpec,
     settings: Recitation,
     trainer_settings: TrainerSettings,
-    passes: Passes,
     k: int,
     y: Tensor,
     number: int,
-) -> Tensor:
-    """One batch as bytes; its random draws depend on the client and the batch only."""
+) -> Counted:
+    """One batch as bytes `[b, C, H, W]`; its random draws depend on the client and the batch only."""
     rng = torch_generator(settings.seed, "recital", k, number)
     generator = settings.generator(spec=spec)
     generator.reset(rng)
@@ -259,12 +245,13 @@ def _invert(
         optimizer=fused(settings.optimizer),
         pace=settings.pace(upload.model),
     )
+    passes = Passes()
     with trainer_of(module, trainer_settings) as trainer, passes.watched(module.children()):
         trainer.fit(module, train_dataloaders=range(1))
     images = module.images().cpu()
     if not bool(torch.isfinite(images).all()):
         raise _diverged(upload, settings)
-    return spec.to_bytes(images)
+    return spec.to_bytes(images), passes.macs
 
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:

@@ -13,11 +13,12 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from oneshot_fl.artifacts import Artifact
-from oneshot_fl.energy import gpu_in_use
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.ledger import beside_others
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.ray_helpers import helped, on_ray
+from oneshot_fl.phases.trainer import TrainerSettings, multiply_as
 from oneshot_fl.process import keep_freed_memory
 from oneshot_fl.store import Store, Wanted
 from oneshot_fl.tracking.progress import Task
@@ -28,7 +29,8 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
 
     With `context.workers` > 1 that many processes make them, each with its share of the threads; in a job on Ray, the
     job itself and tasks on the cluster's machines, each with as many threads as the job. A result depends on its own
-    inputs only, so it is the same bit by bit as with one worker of as many threads.
+    inputs only, so it is the same bit by bit as with one worker of as many threads. All of them multiply matrices as
+    the Trainer's settings say, also what they compute before they make a Trainer.
 
     Args:
         wanted: what is needed; what a `make` refers to is copied to the workers.
@@ -40,6 +42,7 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
         OneshotError: one cannot be made, or a worker died.
     """
     store, note = context.store, context.progress.note
+    wanted = [replace(one, make=partial(_multiplying_as, context.trainer, one.make)) for one in wanted]
     missing = [k for k, one in enumerate(wanted) if not store.has(one)] if context.workers > 1 else []
     done = _Counted(task, steps)
     with ExitStack() as helpers:
@@ -52,6 +55,12 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
                 done.reach(k)
         found = store.get_or_make_all(wanted, waiting=note, done=done)
     return [replace(one, from_store=one.from_store and k not in done.for_this_job) for k, one in enumerate(found)]
+
+
+def _multiplying_as(settings: TrainerSettings, make: Callable[[Path], Artifact], work: Path) -> Artifact:
+    """Whoever makes it: a process that is new has torch's own precision, and one of an earlier run that run's."""
+    multiply_as(settings)
+    return make(work)
 
 
 class _Counted:
@@ -104,12 +113,6 @@ def _make(store: Store, wanted: Wanted, threads: int) -> bool:
     """In a worker: whether it made it; what another process is making is left to that."""
     keep_freed_memory()
     torch.set_num_threads(threads)
-    artifact = store.get_or_make_if_free(replace(wanted, make=partial(_beside_others, wanted.make)))
+    with beside_others():
+        artifact = store.get_or_make_if_free(wanted)
     return artifact is not None and not artifact.from_store
-
-
-def _beside_others(make: Callable[[Path], Artifact], work: Path) -> Artifact:
-    """What it drew is not known: the machine's counters have the others in them, and each would count all."""
-    made = make(work)
-    gpu_joules = None if gpu_in_use() else made.cost.gpu_joules
-    return replace(made, cost=replace(made.cost, cpu_joules=None, gpu_joules=gpu_joules))

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from oneshot_fl.artifacts import Artifact, Spent, read_work, write_work
+from oneshot_fl.artifacts import Artifact, Spent
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.ledger import Cost
 from oneshot_fl.methods.fedhydra import guidance_capability
 from oneshot_fl.models.cost import PASSED, TRAINED, of_one
 from oneshot_fl.models.generators import ConvGenerator
@@ -31,6 +30,7 @@ from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_p
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
+from oneshot_fl.phases.piecewise import Counted, piecewise
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.trainer import TrainerSettings, device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described
@@ -193,7 +193,7 @@ def _classes_at_once(wanted: int | str, classes: int, device: torch.device) -> i
 
 
 def _column(
-    measure: Callable[[Start, Tensor], Tensor],
+    measure: Callable[[Start, int, Tensor], Counted],
     count: Callable[[Start], int],
     start: Callable[[], Start],
     classes: int,
@@ -201,17 +201,13 @@ def _column(
     task: Task,
     work: Path,
 ) -> Artifact:
-    """u `[c]` of one client, group by group; finished groups are read from `work`."""
-    parts, begun = [], start()
-    cost = Cost(macs=classes * count(begun))
-    for group in torch.arange(classes).split(at_once):
-        file = work / f"classes-{int(group[0]):04d}.pt"
-        if (u := read_work(file)) is None:
-            u = measure(begun, group)
-            write_work(file, u)
-        parts.append(u)
-        task.reach(task.completed + len(group))
-    return Artifact({"u": torch.cat(parts)}, {}, cost=cost)
+    """u `[c]` of one client, group by group."""
+    begun = start()
+    macs = count(begun)
+    groups = torch.arange(classes).split(at_once)
+    makes = {f"classes-{int(group[0]):04d}.pt": partial(measure, begun, macs, group) for group in groups}
+    u, cost = piecewise(makes, work, task)
+    return Artifact({"u": u}, {}, cost=cost)
 
 
 def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> Start:
@@ -227,9 +223,10 @@ def _measure(
     settings: Stratification,
     trainer_settings: TrainerSettings,
     start: Start,
+    macs: int,
     group: Tensor,
-) -> Tensor:
-    """u `[g]` of one client and one group of classes."""
+) -> Counted:
+    """u `[g]` of one client and one group of classes, each of which takes `macs`."""
     generator, z = start
     optimizer = fused(settings.optimizer)
     module = StratifyModule(client, generator, classes=group, z=z, steps=settings.steps, optimizer=optimizer)
@@ -241,4 +238,4 @@ def _measure(
             f"stratification diverged: the generator's losses are not finite; lower "
             f"stratify.optimizer.lr={settings.optimizer.settings.get('lr')}"
         )
-    return u
+    return u, macs * len(group)

@@ -70,16 +70,22 @@ class ChannelsLast(Callback):
         to_channels_last(pl_module)
 
 
+def multiply_as(settings: TrainerSettings) -> None:
+    """Set the precision of matrix products, of which torch knows one a process, to that of these settings.
+
+    Convolutions do not follow it: on a GPU torch computes them in TF32 anyway.
+    """
+    torch.set_float32_matmul_precision(settings.matmul_precision)
+
+
 def make_trainer(settings: TrainerSettings, *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:
     """A Trainer without files of its own: the store keeps results, the run log keeps metrics.
 
-    torch knows one precision of matrix products a process; it is set here, so that it holds before anything is trained
-    and the next run of a sweep gets its own. Convolutions do not follow it: on a GPU torch computes them in
-    TF32 anyway.
+    From here on this process multiplies as the settings say, so that the next run of a sweep gets its own precision.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning")
-    torch.set_float32_matmul_precision(settings.matmul_precision)
+    multiply_as(settings)
     layout = [ChannelsLast()] if settings.channels_last else []
     return Trainer(
         accelerator=settings.accelerator,

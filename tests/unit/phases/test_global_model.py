@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from oneshot_fl.data.batches import ImageBatches
@@ -257,6 +259,33 @@ def test_a_broken_run_goes_on_bit_for_bit(data, server, context, tmp_path, reset
     assert resumed.history == unbroken.history
     assert _same(resumed.model, unbroken.model)
     assert torch.equal(resumed.images, unbroken.images)
+
+
+@pytest.fixture
+def scaling(monkeypatch) -> list[MixedPrecision]:
+    """Trainers scale losses on this CPU as they do on a GPU in 16-mixed; what scales them, in the order of Trainers.
+
+    The scale grows after every fourth step, and falls where gradients leave 16 bits.
+    """
+    plugins: list[MixedPrecision] = []
+
+    def scaled(**given):
+        scaler = torch.amp.GradScaler("cpu", growth_interval=4)
+        plugins.append(MixedPrecision("16-mixed", "cpu", scaler))
+        return Trainer(**given | {"precision": None, "plugins": plugins[-1]})
+
+    monkeypatch.setattr("oneshot_fl.phases.trainer.Trainer", scaled)
+    return plugins
+
+
+def test_a_broken_run_goes_on_with_the_scale_of_losses_that_it_had(data, server, context, tmp_path, scaling):
+    unbroken = _distill(data, server, context, _method())
+    resumed = _broken(data, server, context, _method, tmp_path / "other", 2)
+    whole, _, rest = (plugin.state_dict() for plugin in scaling)
+    assert rest == whole
+    assert whole["scale"] != torch.amp.GradScaler("cpu").state_dict()["scale"]
+    assert resumed.history == unbroken.history
+    assert _same(resumed.model, unbroken.model)
 
 
 def test_sources_may_be_called_as_what_a_dictionary_has_and_with_dots(data, server, context, tmp_path):

@@ -187,13 +187,14 @@ def test_a_generator_may_draw_the_recitals(uploads, context):
     assert not torch.equal(drawn.of_clients[0].images, pixels.of_clients[0].images)
 
 
-def test_finished_batches_are_not_made_again(uploads, context, monkeypatch):
+def test_finished_batches_are_not_made_again_and_counted_once(uploads, context, monkeypatch, clock):
     whole, calls, real = _run(uploads, context, seed=4), [], phase._invert
 
     def dies_on_the_second(*args):
         calls.append(args[-1])
         if len(calls) == 2:
             raise KeyboardInterrupt
+        clock.tick()
         return real(*args)
 
     monkeypatch.setattr(phase, "_invert", dies_on_the_second)
@@ -202,6 +203,8 @@ def test_finished_batches_are_not_made_again(uploads, context, monkeypatch):
         _run(uploads, again, seed=4)
     resumed = _run(uploads, again, seed=4)
     assert calls == [0, 1, 1, 0, 1]
+    assert resumed.spent.cost.macs == whole.spent.cost.macs > 0
+    assert resumed.spent.cost.seconds == 4  # a batch takes one
     for one, other in zip(whole.of_clients, resumed.of_clients, strict=True):
         assert torch.equal(one.images, other.images)
 

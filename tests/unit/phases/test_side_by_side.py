@@ -7,10 +7,13 @@ import torch
 from rich.console import Console
 
 from oneshot_fl import ledger
+from oneshot_fl.artifacts import Artifact
 from oneshot_fl.phases import side_by_side
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.side_by_side import make_all
+from oneshot_fl.store import Wanted
 from oneshot_fl.tracking.progress import Progress
+from tests.parts import CPU
 
 
 class _HereInstead:
@@ -84,9 +87,25 @@ def test_workers_share_the_threads(context, wanted, task, monkeypatch):
     assert threads == [2, 2, 2]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_computed_before_a_trainer_has_the_precision_of_its_products(context, task, monkeypatch, workers):
+    def make(_):
+        return Artifact({}, {"precision": torch.get_float32_matmul_precision()})
+
+    monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
+    wanted = [Wanted("clients", {"k": k}, make) for k in range(2)]
+    for precision in ("medium", "highest"):
+        store = replace(context.store, root=context.store.root / precision)
+        trainer = replace(CPU, matmul_precision=precision)
+        its_own = replace(context, store=store, trainer=trainer, workers=workers)
+        found = make_all(wanted, [3] * 2, context=its_own, task=task)
+        assert [one.facts["precision"] for one in found] == [precision] * 2
+
+
 @pytest.mark.parametrize(("workers", "joules"), [(1, 0.0), (2, None)])
 def test_what_each_of_several_workers_drew_is_not_known(context, wanted, task, monkeypatch, workers, joules):
     monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
-    monkeypatch.setattr(ledger, "CPU_ENERGY", SimpleNamespace(read=lambda: 1.0, since=lambda before: 1.0 - before))
+    counter = SimpleNamespace(read=lambda: 1.0, since=lambda before: before and 1.0 - before)
+    monkeypatch.setattr(ledger, "CPU_ENERGY", counter)
     artifacts = make_all(wanted, [2] * 3, context=replace(context, workers=workers), task=task)
     assert [(one.cost.cpu_joules, one.cost.gpu_joules) for one in artifacts] == [(joules, 0.0)] * 3

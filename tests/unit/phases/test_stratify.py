@@ -12,6 +12,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.phases import stratify as phase
 from oneshot_fl.phases.stratify import Stratification, stratify
 from oneshot_fl.seeds import torch_generator
 from tests.parts import CPU, recipe_of, uploads_of
@@ -75,23 +76,25 @@ def test_stacked_equals_sequential(clients, context, at_once):
     assert_close(_run(clients, context, classes_at_once=at_once).U, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_finished_groups_of_classes_are_not_measured_again(clients, context, monkeypatch):
-    import oneshot_fl.phases.stratify as phase
-
-    calls, real = [], phase._measure
+def test_finished_groups_of_classes_are_not_measured_again_and_counted_once(clients, context, monkeypatch, clock):
+    again = replace(context, store=replace(context.store, root=context.store.root / "other"))
+    whole, calls, real = _run(clients, context, classes_at_once=1), [], phase._measure
 
     def dies_on_the_third(*args):
         calls.append(args[-1].tolist())
         if len(calls) == 3:
             raise KeyboardInterrupt
+        clock.tick()
         return real(*args)
 
     monkeypatch.setattr(phase, "_measure", dies_on_the_third)
     with pytest.raises(KeyboardInterrupt):
-        _run(clients, context, classes_at_once=1)
-    resumed = _run(clients, context, classes_at_once=1).U
+        _run(clients, again, classes_at_once=1)
+    resumed = _run(clients, again, classes_at_once=1)
     assert calls[:5] == [[0], [1], [2], [2], [3]]
-    assert_close(resumed, _algorithm_2(clients), rtol=1e-3, atol=1e-5)
+    assert torch.equal(resumed.U, whole.U)
+    assert resumed.spent.cost.macs == whole.spent.cost.macs > 0
+    assert resumed.spent.cost.seconds == 8  # a group of one class takes one
 
 
 def test_the_client_is_not_changed(clients, context):
