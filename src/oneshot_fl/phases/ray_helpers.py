@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from oneshot_fl.artifacts import Artifact
+from oneshot_fl.ledger import beside_others
 from oneshot_fl.process import keep_freed_memory
 from oneshot_fl.store import Store, Wanted
 
@@ -54,9 +55,10 @@ def helped(wanted: Sequence[Wanted], store: Store, helpers: int) -> Iterator[Non
 def _help(store: Store, wanted: Sequence[Wanted], threads: int) -> None:
     keep_freed_memory()
     torch.set_num_threads(threads)
-    for each in wanted:
-        if not store.has(each):
-            store.get_or_make_if_free(each)
+    with beside_others():
+        for each in wanted:
+            if not store.has(each):
+                store.get_or_make_if_free(each)
 
 
 def _fetch_and_make(make: Any, work: Path) -> Artifact:

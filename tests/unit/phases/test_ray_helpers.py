@@ -9,6 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from oneshot_fl import ledger
 from oneshot_fl.phases.ray_helpers import on_ray
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.tracking.progress import Progress
@@ -81,6 +82,12 @@ def test_a_task_has_what_the_job_has_and_ends_with_it(cluster, context, wanted):
     _all(wanted, context)
     assert cluster.asked == {"num_cpus": 2.0, "num_gpus": 0.5, "max_retries": 0}
     assert cluster.cancelled == [1, 2]
+
+
+def test_what_a_task_drew_beside_others_is_not_known(cluster, context, wanted, monkeypatch):
+    counter = SimpleNamespace(read=lambda: 1.0, since=lambda before: before and 1.0 - before)
+    monkeypatch.setattr(ledger, "CPU_ENERGY", counter)
+    assert [one.cost.cpu_joules for one in _all(wanted, context)] == [None] * 6  # the first task makes all
 
 
 def test_the_store_is_named_in_full_as_tasks_work_in_other_folders(cluster, context, wanted, tmp_path, monkeypatch):
