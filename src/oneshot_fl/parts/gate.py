@@ -58,7 +58,8 @@ class Gate:
         largest_weight: in absolute value.
         largest_logit: in absolute value, of the answers to the probes.
         least_spread: of the answers; below it a model says the same whatever it is shown.
-        most_doubt: as a share of the largest entropy; above it a model knows nothing.
+        most_doubt: as a share of the largest entropy; above it a model knows nothing. Averages of models have small
+            logits, and poor ones are as doubtful as a new model is, which nothing tells apart.
         strangeness: of the running statistics, in variances, that is always too much.
         times_usual: also this many times the median of the classifiers with the same layers, where there are three or
             more of them, if that is above a quarter.
@@ -148,7 +149,10 @@ class Gate:
         if found.spread < self.least_spread:
             return f"answers class {found.favourite} with the same logits whatever it is shown"
         if found.doubt > self.most_doubt:
-            return "knows nothing: on every image all classes are as likely to it"
+            return (
+                "knows nothing, or is an average of models that do not fit: all classes are nearly as likely to it "
+                f"whatever it is shown ({found.doubt:.4f} of the largest entropy; gate.most_doubt={self.most_doubt:g})"
+            )
         if found.strangeness is not None and not found.strangeness <= self.strangeness:
             return _misfit(found.strangeness, f"{self.strangeness:g}")
         return None

@@ -23,7 +23,7 @@ GATE = Gate(
     largest_weight=1e6,
     largest_logit=1e3,
     least_spread=1e-3,
-    most_doubt=0.98,
+    most_doubt=0.99,
     strangeness=3.0,
     times_usual=4.0,
     seed=0,
@@ -86,6 +86,15 @@ def test_an_untrained_model_without_running_statistics_knows_nothing():
         untrained[-1].bias.zero_()
     after = GATE(uploads_of([untrained.eval(), _trained(1, norm=False)], [1, 1]))
     assert [(one.name, one.reason[:13]) for one in after.quarantined] == [("client 0", "knows nothing")]
+
+
+def test_small_logits_as_averages_of_models_have_them_are_no_ignorance():
+    average = _trained(1, norm=False)
+    with torch.no_grad():
+        average[-1].weight.mul_(0.055)
+        average[-1].bias.mul_(0.055)
+    assert 0.98 < GATE.probe(average).doubt < 0.99
+    assert not GATE(uploads_of([average], [1])).quarantined
 
 
 def test_who_knows_nothing_of_its_own_classes_does_so_beside_classes_that_it_lacks():
