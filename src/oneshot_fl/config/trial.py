@@ -51,18 +51,27 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
 
 
 def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
-    """Whether an architecture has a linear layer, as far as it can be built on no images."""
-    return _try_model(json.dumps(plain(node)), *shape_of(data))
+    """Whether a classifier runs a linear layer, as far as that is known; where nothing is, it is taken to."""
+    from oneshot_fl.models.bank import linear_layers
+    from oneshot_fl.models.trial import runs_a_linear_layer
+
+    channels, side, classes = shape_of(data)
+    model = _try_model(json.dumps(plain(node)), channels, side, classes)
+    if model is None:
+        return True
+    return bool(linear_layers(model)) if side is None else runs_a_linear_layer(model, _spec(channels, side, classes))
 
 
 @cache  # a sweep checks every job
-def _try_model(text: str, channels: int, side: int | None, classes: int) -> bool:
-    """Whether it has a linear layer; where nothing is known, it is taken to have one."""
-    from oneshot_fl.data.dataset import DataSpec
-    from oneshot_fl.models.bank import linear_layers
+def _try_model(text: str, channels: int, side: int | None, classes: int) -> Any:
+    """A model without numbers, or None where nothing is known (`models.trial.try_model`)."""
     from oneshot_fl.models.trial import try_model
 
-    node = json.loads(text)
-    spec = DataSpec(channels, side or 32, classes, mean=(0.5,) * channels, std=(0.5,) * channels)
-    model = try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=side is not None)
-    return model is None or bool(linear_layers(model))
+    node, spec = json.loads(text), _spec(channels, side or 32, classes)
+    return try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=side is not None)
+
+
+def _spec(channels: int, side: int, classes: int) -> Any:
+    from oneshot_fl.data.dataset import DataSpec
+
+    return DataSpec(channels, side, classes, mean=(0.5,) * channels, std=(0.5,) * channels)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.bank import has_features
 
 
 def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
@@ -40,6 +41,7 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
     try:
         with warnings.catch_warnings(action="ignore"), torch.device("meta"):
             model: nn.Module = build(spec)
+            _require_single_precision(model, name)
             count = sum(parameter.numel() for parameter in model.parameters())
             check_memory(f"{name}: {count:,} parameters", None, 4 * count)
             asked = answers and _is_classifier(model)
@@ -60,6 +62,22 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             f"classes with {told}"
         )
     return model
+
+
+def _require_single_precision(model: nn.Module, name: str) -> None:
+    """Images are in it; which precision products compute in is the Trainer's matter."""
+    for key, tensor in model.named_parameters():
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise OneshotError(
+                f"{name}: {key} is of {tensor.dtype}, and images of torch.float32; build it in that, trainer.precision "
+                "says what products compute in"
+            )
+
+
+def runs_a_linear_layer(model: nn.Module, spec: DataSpec) -> bool:
+    """Whether one runs when a classifier without numbers (`try_model`) is asked: what enters the last are features."""
+    with torch.device("meta"):
+        return has_features(model, spec)
 
 
 def answered(model: nn.Module, images: Tensor, name: str) -> Any:

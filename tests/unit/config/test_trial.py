@@ -2,8 +2,9 @@
 
 import pytest
 from omegaconf import OmegaConf
+from torch import nn
 
-from oneshot_fl.config.trial import check_sizes, shape_of
+from oneshot_fl.config.trial import check_sizes, has_features, shape_of
 from oneshot_fl.errors import OneshotError
 
 DIGITS = {"_target_": "oneshot_fl.data.datasets.digits"}
@@ -40,6 +41,10 @@ def test_what_fits_passes():
             {"model": {"_target_": "tests.unit.config.test_trial.one_answer", "norm": True}},
             r"^cnn2: is no classifier, it does not answer with one number per class",
         ),
+        (
+            {"model": {"_target_": "tests.unit.config.test_trial.in_double", "norm": True}},
+            r"^cnn2: 1\.weight is of torch\.float64, and images of torch\.float32; build it in that",
+        ),
     ],
 )
 def test_what_does_not_is_named(wrong, line):
@@ -48,9 +53,30 @@ def test_what_does_not_is_named(wrong, line):
 
 
 def one_answer(spec, *, norm):
-    from torch import nn
-
     return nn.Sequential(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, 1))
+
+
+def in_double(spec, *, norm):
+    return one_answer(spec, norm=norm).double()
+
+
+class Idle(nn.Module):
+    """Its head is a convolution; a linear layer is there and does not run."""
+
+    def __init__(self, spec, *, norm):
+        super().__init__()
+        self.head, self.idle = nn.Conv2d(spec.channels, spec.classes, 1), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.head(x).mean(dim=(2, 3))
+
+
+def test_features_are_there_where_a_linear_layer_runs():
+    idle = {**CNN2, "_target_": f"{__name__}.Idle"}
+    assert has_features(OmegaConf.create(CNN2), DIGITS)
+    assert not has_features(OmegaConf.create(idle), DIGITS)
+    of_unknown_side = {"_target_": "oneshot_fl.data.image_folder.image_folder", "channels": 1, "size": None}
+    assert has_features(OmegaConf.create(idle), of_unknown_side)  # it is asked when the images are there
 
 
 def test_the_side_of_a_users_images_is_known_only_where_it_is_set():
