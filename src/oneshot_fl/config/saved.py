@@ -27,7 +27,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription
-from oneshot_fl.values import Channels, Count, Deviations, Means, Side
+from oneshot_fl.values import Channels, Clients, Count, Deviations, Means, Side
 
 IMAGES: dict[str, Any] = {
     "channels": Channels,
@@ -101,6 +101,7 @@ def _reference(event: Any) -> str | None:
 def _nodes(cfg: Any, path: Path) -> tuple[dict[str, Any], ...]:
     """The server's architectures, each with a name or a target at least."""
     try:
+        check_table("partition", {"clients": cfg.partition.clients}, {"clients": Clients})  # each gets an architecture
         nodes = tuple(plain(node) for node in server_models(cfg))
     except OneshotError as error:
         raise OneshotError(f"{path}: {error}") from error

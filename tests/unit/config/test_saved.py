@@ -115,6 +115,13 @@ def test_a_configuration_that_unfolds_to_more_than_it_says_is_refused_as_it_stan
         saved_model(tmp_path)
 
 
+def test_more_clients_than_a_run_may_have_are_given_no_architectures(tmp_path):
+    content = CHOICES.replace("clients: 2", "clients: 10001") + "model: {name: cnn2}\n"
+    (_saved(tmp_path, lenet5(SMALL)) / "config.yaml").write_text(content)
+    with pytest.raises(OneshotError, match=r"config\.yaml: partition\.clients=10001: must be .* at most 10,000$"):
+        saved_model(tmp_path)
+
+
 def test_a_configuration_is_read_up_to_a_size(tmp_path):
     own = lenet5(SMALL).eval()
     path = _saved(tmp_path, own, "server_model=lenet5") / "config.yaml"
