@@ -13,7 +13,7 @@ from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
-from oneshot_fl.config.tried import latent_of, require_runs, require_teaches
+from oneshot_fl.config.tried import latent_of, require_memory, require_runs, require_teaches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -130,6 +130,7 @@ def _member(found: Found, allowed: Collection[str], unused: Mapping[Kind, str], 
         raise OneshotError(f"{found.name}: a decoder needs label_counts beside it")
     known = architectures(told, allowed=allowed, source=found.name)
     model = load(file, allowed=allowed)
+    require_memory(model, told, known, found.name, gradients=True)
     require_runs(model, told, known, found.name)
     require_teaches(model, told, found.name)
     return Member(found.name, told, known, model, file.sha256)

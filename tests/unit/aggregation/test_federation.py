@@ -7,6 +7,7 @@ from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
 from oneshot_fl.config.serving import Entrance, entrance_of
+from oneshot_fl.config.tried import require_runs
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier
@@ -107,6 +108,27 @@ def test_what_cannot_be_used_is_quarantined_with_a_line(write, folder):
         "large.safetensors": "takes 1x16x16 images, and most of the others 1x8x8",
         "two.safetensors": "is the same file as again.safetensors",
     }
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The names of the uploads that are tried, in order."""
+    names = []
+
+    def recorded(model, told, known, name):
+        names.append(name)
+        require_runs(model, told, known, name)
+
+    monkeypatch.setattr("oneshot_fl.aggregation.federation.require_runs", recorded)
+    return names
+
+
+def test_a_single_upload_whose_images_fill_the_memory_is_told_before_it_is_tried(write, folder, tried, monkeypatch):
+    write("one", size=64)
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: 10**6)
+    with pytest.raises(NothingLeftError, match=r"one\.safetensors: its model needs .* for 2 images of 1x64x64"):
+        _of(folder)
+    assert tried == []
 
 
 def test_an_upload_that_names_what_only_a_run_can_complete_leaves_the_others_alone(write, folder):
