@@ -13,7 +13,7 @@ from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
-from oneshot_fl.config.tried import latent_of, require_runs, require_teaches
+from oneshot_fl.config.tried import latent_of, require_memory, require_runs, require_teaches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -53,11 +53,11 @@ class Federation:
 
 
 def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entrance: Entrance = OPEN) -> Federation:
-    """Read, build and try every file; what is wrong goes to `uploads.quarantined`, the rest is aligned.
+    """Read and build every file, and try it; what is wrong goes to `uploads.quarantined`, the rest is aligned.
 
     The federation's images are those that most uploads take (the first, where equally many do); its classes are the
-    union of all, in the order in which they are first named. An upload that the gate turns away has no say in any of
-    this: the federation is built anew of the others, until the gate lets all of them through.
+    union of all, in the order in which they are first named. An upload that does not run, or that the gate turns away,
+    has no say in any of this: the federation is built anew of the others, until the gate lets all of them through.
 
     Args:
         found: the files.
@@ -68,15 +68,18 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
         NothingLeftError: no file is an upload that can be used.
         OneshotError: all uploads together know one class.
     """
-    members, unreadable = _read(found, allowed, entrance.unused)
+    members, unusable = _read(found, allowed, entrance.unused)
     turned_away: list[Quarantined] = []
+    tried = set[str]()
     while True:
-        federation = _built(members, unreadable, turned_away)
+        members, failed = _tried(members, tried)
+        unusable += failed
+        federation = _built(members, unusable, turned_away)
         more = [] if entrance.gate is None else _turned_away(entrance.gate, federation)
         if not more:
             return federation
         turned_away += more
-        members = [one for one in members if one.name not in {each.name for each in more}]
+        members = _without(members, more)
 
 
 def _read(
@@ -88,18 +91,56 @@ def _read(
         try:
             members.append(_member(each, allowed, unused, members))
         except OneshotError as error:
-            unreadable.append(Quarantined(each.name, str(error).removeprefix(f"{each.name}: ")))
+            unreadable.append(_refused(each.name, error))
     return members, unreadable
 
 
-def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
+def _tried(read: Sequence[Member], before: set[str]) -> tuple[list[Member], list[Quarantined]]:
+    """Those of `read` that are left once all whose images most of them take have been tried, and why others are not.
+
+    Those of other images are not tried: what that takes grows with the side that a file claims, whatever its size.
+
+    Args:
+        read: the members.
+        before: the names of those that were tried before; those that are tried now are added.
+    """
+    left, failed = list(read), list[Quarantined]()
+    while new := [one for one in _of_most_images(left) if one.name not in before]:
+        before.update(one.name for one in new)
+        wrong = [reason for one in new if (reason := _failing(one))]
+        failed += wrong
+        left = _without(left, wrong)
+    return left, failed
+
+
+def _failing(member: Member) -> Quarantined | None:
+    model, told, known, name = member.model, member.description, member.architectures, member.name
+    try:
+        require_memory(model, told, known, name, gradients=True)
+        require_runs(model, told, known, name)
+        require_teaches(model, told, name)
+    except OneshotError as error:
+        return _refused(name, error)
+    return None
+
+
+def _refused(name: str, error: OneshotError) -> Quarantined:
+    return Quarantined(name, str(error).removeprefix(f"{name}: "))
+
+
+def _without(members: Sequence[Member], quarantined: Sequence[Quarantined]) -> list[Member]:
+    names = {one.name for one in quarantined}
+    return [one for one in members if one.name not in names]
+
+
+def _built(read: Sequence[Member], unusable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
     """The federation of those of `read` whose images most of them take."""
     if not read:
-        reasons = [f"{one.name}: {one.reason}" for one in [*unreadable, *turned_away]]
+        reasons = [f"{one.name}: {one.reason}" for one in [*unusable, *turned_away]]
         more = f"; and {len(reasons) - TOLD} more" * (len(reasons) > TOLD)
         raise NothingLeftError(f"no upload can be used ({'; '.join(reasons[:TOLD])}{more})")
-    size = _most_common([_images_of(one) for one in read])
-    members = [one for one in read if _images_of(one) == size]
+    members = _of_most_images(read)
+    size = _images_of(members[0])
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
     names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
     if len(names) < 2:
@@ -108,7 +149,7 @@ def _built(read: Sequence[Member], unreadable: Sequence[Quarantined], turned_awa
         )
     spec = _common_spec([one.description.spec for one in members], len(names))
     tones = _common_tones([one.description.tones for one in members])
-    uploads = _uploads(members, spec, names, [*unreadable, *others, *turned_away])
+    uploads = _uploads(members, spec, names, [*unusable, *others, *turned_away])
     return Federation(spec, tones, names, tuple(members), uploads)
 
 
@@ -129,10 +170,13 @@ def _member(found: Found, allowed: Collection[str], unused: Mapping[Kind, str], 
     if told.kind == "decoder" and told.label_counts is None:
         raise OneshotError(f"{found.name}: a decoder needs label_counts beside it")
     known = architectures(told, allowed=allowed, source=found.name)
-    model = load(file, allowed=allowed)
-    require_runs(model, told, known, found.name)
-    require_teaches(model, told, found.name)
-    return Member(found.name, told, known, model, file.sha256)
+    return Member(found.name, told, known, load(file, allowed=allowed), file.sha256)
+
+
+def _of_most_images(members: Sequence[Member]) -> list[Member]:
+    """Those whose images most of them take."""
+    size = _most_common([_images_of(one) for one in members]) if members else None
+    return [one for one in members if _images_of(one) == size]
 
 
 def _images_of(member: Member) -> tuple[int, int]:

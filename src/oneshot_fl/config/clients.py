@@ -75,8 +75,8 @@ def server_models(cfg: DictConfig) -> list[DictConfig]:
         return [architecture(cfg.server_model)]
     if not cfg.method.get("per_architecture"):
         return client_models(cfg)[:1]
-    nodes = nodes_of(cfg, "classifier") or client_models(cfg)[:1]
-    return list({json.dumps(plain(node)): node for node in nodes}.values())
+    nodes = {id(node): node for node in nodes_of(cfg, "classifier") or client_models(cfg)[:1]}  # most clients share one
+    return list({json.dumps(plain(node)): node for node in nodes.values()}.values())
 
 
 def server_name(cfg: DictConfig) -> str:

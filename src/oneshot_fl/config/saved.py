@@ -6,14 +6,15 @@ run, and others that the owner of this machine has allowed by name.
 
 import json
 from collections.abc import Collection
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from yaml import YAMLError
 
 from oneshot_fl.artifacts import load_model
 from oneshot_fl.config.clients import server_models
@@ -26,7 +27,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.fits import shown
 from oneshot_fl.models.described import ModelDescription
-from oneshot_fl.values import Channels, Count, Deviations, Means, Side
+from oneshot_fl.values import Channels, Clients, Count, Deviations, Means, Side
 
 IMAGES: dict[str, Any] = {
     "channels": Channels,
@@ -37,6 +38,8 @@ IMAGES: dict[str, Any] = {
     "class_names": ClassNames,
 }
 """What the summary has to say of the images."""
+LARGEST = 50_000
+"""Bytes of a configuration that is read; those of runs have about 5,000."""
 
 
 def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, ModelDescription]:
@@ -53,9 +56,9 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
     try:
         told = json.loads((folder / SUMMARY).read_text())["data_spec"]
         images = {name: told[name] for name in IMAGES}
-        cfg: Any = OmegaConf.load(folder / CONFIG)
+        cfg = _configuration(folder / CONFIG)
         tensors = load_file(source)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, YAMLError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError, SafetensorError) as error:
         raise OneshotError(
             f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its {SUMMARY}, "
             f"{CONFIG} and {MODEL}"
@@ -67,9 +70,38 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
     return load_model(model, tensors, str(source)).eval(), description
 
 
+def _configuration(path: Path) -> Any:
+    """A configuration whose values are all written out, as runs leave it.
+
+    What stands for values elsewhere, as aliases and references do, may stand for others of its kind: a few lines would
+    unfold to more than fits any memory.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OneshotError(f"{path}: is no configuration of a run (larger than {LARGEST:,} bytes)")
+    text = content.decode()
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if reference := _reference(event):
+            line = event.start_mark.line + 1
+            raise OneshotError(
+                f"{path}: is no configuration of a run (line {line}: {shown(reference)} stands for another value, and "
+                "a run writes every value out)"
+            )
+    return OmegaConf.load(StringIO(text))
+
+
+def _reference(event: Any) -> str | None:
+    """An alias, or a text in which OmegaConf would put other values, as it is written."""
+    if isinstance(event, yaml.AliasEvent):
+        return f"*{event.anchor}"
+    return event.value if isinstance(event, yaml.ScalarEvent) and "${" in event.value else None
+
+
 def _nodes(cfg: Any, path: Path) -> tuple[dict[str, Any], ...]:
     """The server's architectures, each with a name or a target at least."""
     try:
+        check_table("partition", {"clients": cfg.partition.clients}, {"clients": Clients})  # each gets an architecture
         nodes = tuple(plain(node) for node in server_models(cfg))
     except OneshotError as error:
         raise OneshotError(f"{path}: {error}") from error

@@ -9,10 +9,41 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.memory import bytes_held, memory_here
 from oneshot_fl.models.trial import answered
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
+
+
+def require_memory(
+    model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str, *, gradients: bool
+) -> None:
+    """Whether a model can be tried without filling the memory: a small file can claim large images.
+
+    Nothing is computed for it, so it comes before the model is asked anything. Half of the memory is left for what
+    layers need while they compute, which nobody sees beforehand, and for all else.
+
+    Args:
+        model: in evaluation mode.
+        told: what its file says.
+        known: the architectures that the file names; only a decoder's is looked at.
+        name: what errors call the file.
+        gradients: whether a classifier will be asked for the gradients of its images too.
+
+    Raises:
+        OneshotError: it would need more.
+    """
+    spec, inverted = told.spec, gradients and told.kind == "classifier"
+    given = [each.requires_grad_(inverted) for each in _given(told, known, max(COUNTS))]
+    with torch.set_grad_enabled(inverted):
+        needed, there = bytes_held(model, *given), memory_here()
+    if needed > there / 2:
+        raise OneshotError(
+            f"{name}: its model needs {needed / 1e9:.1f} GB for {len(given[0])} images of "
+            f"{spec.channels}x{spec.size}x{spec.size}, more than half of this machine's {there / 1e9:.1f} GB; let it "
+            "take smaller images"
+        )
 
 
 @torch.no_grad()
@@ -32,12 +63,9 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
     image = (spec.channels, spec.size, spec.size)
     for count, (images, alone) in COUNTS.items():
         wanted = (count, spec.classes) if classifies else (count, *image)
+        given = _given(told, known, count)
         try:
-            answer = (
-                answered(model, torch.zeros(count, *image), name)
-                if classifies
-                else _drawn(model, known[0], spec, count)
-            )
+            answer = answered(model, given[0], name) if classifies else model(*given)
         except OneshotError:
             raise
         except Exception as error:  # whatever a model raises over its images is its answer
@@ -84,8 +112,12 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
         raise OneshotError(f"{name}: answers with probabilities instead of logits; leave the softmax at its end out")
 
 
-def _drawn(model: nn.Module, architecture: Architecture, spec: DataSpec, count: int) -> Tensor:
-    return model(torch.zeros(count, latent_of(architecture, spec)), torch.zeros(count, dtype=torch.long))
+def _given(told: ModelDescription, known: Sequence[Architecture], count: int) -> tuple[Tensor, ...]:
+    """What a classifier, or a decoder, is called with: so many images of nothing, or what to draw as many from."""
+    spec = told.spec
+    if told.kind == "classifier":
+        return (torch.zeros(count, spec.channels, spec.size, spec.size),)
+    return torch.zeros(count, latent_of(known[0], spec)), torch.zeros(count, dtype=torch.long)
 
 
 def latent_of(architecture: Architecture, spec: DataSpec) -> int:

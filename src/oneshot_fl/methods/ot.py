@@ -127,7 +127,7 @@ def _permute_inputs(weight: Tensor, order: Tensor | None) -> Tensor:
 
 
 def _permute_outputs(state: dict[str, Tensor], name: str, order: Tensor | None) -> None:
-    """Reorder everything that belongs to a layer's output units, in place."""
+    """Reorder everything that belongs to a layer's units, in place; behind a flattening every channel is several."""
     for key in [key for key in state if key.rpartition(".")[0] == name]:
         if order is not None and state[key].ndim > 0:
-            state[key] = state[key][order]
+            state[key] = state[key].unflatten(0, (len(order), -1))[order].flatten(0, 1)

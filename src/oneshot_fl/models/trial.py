@@ -1,7 +1,6 @@
 """Whether models would fit images: they are built on torch's `meta` device, which allocates nothing, and asked once."""
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +12,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
+from oneshot_fl.models.memory import memory_here
 
 
 def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
@@ -107,8 +107,7 @@ def check_memory(key: str, value: Any, needed: int) -> None:
     Raises:
         OneshotError: they are not.
     """
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
+    if needed > (there := memory_here()):
         given = key if value is None else f"{key}={value}"
         raise OneshotError(
             f"{given}: would need {math.ceil(needed / 1e9):,} GB at the least, and this machine has "

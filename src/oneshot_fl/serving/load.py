@@ -9,7 +9,7 @@ from torch import nn
 from oneshot_fl.config.described import load as built
 from oneshot_fl.config.record import MODEL
 from oneshot_fl.config.saved import saved_model
-from oneshot_fl.config.tried import require_runs
+from oneshot_fl.config.tried import require_memory, require_runs
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
@@ -41,6 +41,7 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
 
 def _served(model: nn.Module, told: ModelDescription, path: Path) -> ServedModel:
     """Once it is known to take the images, and to have the classes, that its file says."""
+    require_memory(model, told, (), str(path), gradients=False)
     require_runs(model, told, (), str(path))
     return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0, tones=told.tones)
 

@@ -7,6 +7,7 @@ from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
 from oneshot_fl.config.serving import Entrance, entrance_of
+from oneshot_fl.config.tried import require_runs
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier
@@ -107,6 +108,58 @@ def test_what_cannot_be_used_is_quarantined_with_a_line(write, folder):
         "large.safetensors": "takes 1x16x16 images, and most of the others 1x8x8",
         "two.safetensors": "is the same file as again.safetensors",
     }
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """The names of the uploads that are tried, in order."""
+    names = []
+
+    def recorded(model, told, known, name):
+        names.append(name)
+        require_runs(model, told, known, name)
+
+    monkeypatch.setattr("oneshot_fl.aggregation.federation.require_runs", recorded)
+    return names
+
+
+def test_what_does_not_take_the_images_of_most_is_not_even_tried(write, folder, tried):
+    write("0evil", size=16)
+    for name in ("one", "two"):
+        write(name)
+    assert _reasons(_of(folder)) == {"0evil.safetensors": "takes 1x16x16 images, and most of the others 1x8x8"}
+    assert tried == ["one.safetensors", "two.safetensors"]
+
+
+def test_of_several_turns_of_the_gate_each_upload_is_tried_once(write, folder, tried):
+    for name in ("one", "two", "three"):
+        write(name, size=16, times=100.0)
+    for name in ("four", "five"):
+        write(name)
+    _of(folder, entrance=entrance_of(()))
+    names = ("one", "three", "two", "five", "four")  # the first three decide what images there are, until they are gone
+    assert tried == [f"{name}.safetensors" for name in names]
+
+
+def test_images_that_fill_the_memory_are_not_everybodys_however_many_claim_them(write, folder, monkeypatch):
+    for name in ("0evil", "1evil", "2evil"):
+        write(name, size=64)
+    for name in ("one", "two"):
+        write(name)
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: 10**6)
+    found = _of(folder)
+    assert found.spec.size == 8
+    assert [one.name for one in found.members] == ["one.safetensors", "two.safetensors"]
+    assert _reasons(found).keys() == {"0evil.safetensors", "1evil.safetensors", "2evil.safetensors"}
+    assert all(reason.startswith("its model needs ") for reason in _reasons(found).values())
+
+
+def test_a_single_upload_whose_images_fill_the_memory_is_told_before_it_is_tried(write, folder, tried, monkeypatch):
+    write("one", size=64)
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: 10**6)
+    with pytest.raises(NothingLeftError, match=r"one\.safetensors: its model needs .* for 2 images of 1x64x64"):
+        _of(folder)
+    assert tried == []
 
 
 def test_an_upload_that_names_what_only_a_run_can_complete_leaves_the_others_alone(write, folder):

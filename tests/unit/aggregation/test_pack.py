@@ -69,6 +69,14 @@ def test_a_model_that_is_refused_leaves_the_file_that_was_there(tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
+def test_a_model_that_would_fill_the_memory_of_servers_is_refused(tmp_path, monkeypatch):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: 1000)
+    with pytest.raises(OneshotError, match=r"north\.safetensors: its model needs .* for 2 images of 1x8x8"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "north.safetensors")
+    assert not (tmp_path / "north.safetensors").exists()
+
+
 def test_nothing_is_made_where_a_file_lies_in_the_way(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     (tmp_path / "up").write_text("")

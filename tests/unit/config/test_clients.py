@@ -3,6 +3,7 @@
 import pytest
 
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, nodes_of, server_models, server_name
+from oneshot_fl.config.compose import plain
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
 
@@ -89,3 +90,11 @@ def test_the_servers_architecture_is_its_own_the_first_clients_or_each_one_of_th
 def test_names_that_do_not_fit_the_clients_are_refused(overrides, line):
     with pytest.raises(OneshotError, match=line):
         client_models(compose_config(*overrides))
+
+
+def test_an_architecture_that_clients_share_is_written_out_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("oneshot_fl.config.clients.plain", lambda node: asked.append(node) or plain(node))
+    cfg = compose_config("method=fedavg", "partition.clients=10000")
+    assert len(server_models(cfg)) == 1
+    assert len(asked) < 10

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import nn
 
-from oneshot_fl.config.saved import saved_model
+from oneshot_fl.config.bind import bind
+from oneshot_fl.config.compose import plain
+from oneshot_fl.config.saved import LARGEST, saved_model
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2, lenet5
 from oneshot_fl.models.per_architecture import together
@@ -21,7 +24,7 @@ from tests.parts import SMALL
 def _saved(folder: Path, model: nn.Module, *overrides: str) -> Path:
     """What of a finished run's folder a model is made of."""
     (folder / "summary.json").write_text(json.dumps({"data_spec": {**asdict(SMALL), "class_names": ["a", "b", "c"]}}))
-    OmegaConf.save(compose_config(*overrides), folder / "config.yaml")
+    (folder / "config.yaml").write_text(yaml.safe_dump(plain(compose_config(*overrides)), sort_keys=False))
     save_file(model.state_dict(), folder / "server.safetensors")
     return folder
 
@@ -87,6 +90,13 @@ NO_CONFIGURATION = {
     "a model without a name": CHOICES + "model: {norm: true}\n",
     "a reference to nothing": CHOICES + "model: {name: cnn2, norm: '${nowhere}'}\n",
 }
+LEVELS = range(1, 8)
+"""Of values that are two of the level before each; no memory holds the last of forty."""
+UNFOLDING = {
+    "aliases": "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in LEVELS),
+    "merged keys": "a0: &a0 {k: x}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in LEVELS),
+    "references": "a0: xx\n" + "".join(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}\n" for n in LEVELS),
+}
 
 
 @pytest.mark.parametrize("content", NO_CONFIGURATION.values(), ids=NO_CONFIGURATION)
@@ -95,6 +105,42 @@ def test_what_is_no_configuration_of_a_run_is_called_so(tmp_path, content):
     with pytest.raises(OneshotError, match=r"config\.yaml: is no configuration of a run \(") as caught:
         saved_model(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", UNFOLDING.values(), ids=UNFOLDING)
+def test_a_configuration_that_unfolds_to_more_than_it_says_is_refused_as_it_stands(tmp_path, content):
+    model = "model: {name: cnn2, norm: '${a7}'}\n"
+    (_saved(tmp_path, lenet5(SMALL)) / "config.yaml").write_text(content + CHOICES + model)
+    with pytest.raises(OneshotError, match=r"config\.yaml: is no .* \(line 2: (\*a0|.*{a0}) stands for another value"):
+        saved_model(tmp_path)
+
+
+def test_more_clients_than_a_run_may_have_are_given_no_architectures(tmp_path):
+    content = CHOICES.replace("clients: 2", "clients: 10001") + "model: {name: cnn2}\n"
+    (_saved(tmp_path, lenet5(SMALL)) / "config.yaml").write_text(content)
+    with pytest.raises(OneshotError, match=r"config\.yaml: partition\.clients=10001: must be .* at most 10,000$"):
+        saved_model(tmp_path)
+
+
+def test_a_configuration_is_read_up_to_a_size(tmp_path):
+    own = lenet5(SMALL).eval()
+    path = _saved(tmp_path, own, "server_model=lenet5") / "config.yaml"
+    path.write_text(path.read_text() + "#" * (LARGEST - path.stat().st_size))
+    assert type(saved_model(tmp_path)[0]) is type(own)
+    path.write_text(path.read_text() + "#")
+    with pytest.raises(OneshotError, match=r"config\.yaml: is no configuration of a run \(larger than 50,000 bytes\)$"):
+        saved_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("method=fedmho", "clients=half_cvae"), ("method=fedchorus", "model=mixed", "model.names=[cnn2,lenet5]")],
+)
+def test_what_runs_write_stands_for_nothing_else(overrides):
+    written = yaml.safe_dump(dict(bind(compose_config(*overrides)).config), sort_keys=False)
+    assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(written, Loader=yaml.SafeLoader))
+    assert "${" not in written
+    assert len(written) < LARGEST / 5
 
 
 @pytest.mark.parametrize(

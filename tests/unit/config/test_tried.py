@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.config.tried import require_teaches
+from oneshot_fl.config.described import architectures, build
+from oneshot_fl.config.tried import require_memory, require_teaches
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.memory import bytes_held
 from tests.parts import SMALL, FixedLogits
 
 TOLD = ModelDescription("classifier", ({"name": "cnn2"},), SMALL, tuple("abc"))
@@ -51,3 +53,41 @@ def test_what_nobody_could_learn_from_is_told(model, line):
 def test_decoders_are_not_asked():
     decoder = ModelDescription("decoder", ({"name": "cvae_mlp"},), SMALL, tuple("abc"), label_counts=(1, 1, 1))
     require_teaches(_Broken(), decoder, "one")
+
+
+def _limited(monkeypatch, there: int) -> None:
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: there)
+
+
+def test_a_model_may_take_half_of_the_memory(monkeypatch):
+    # without gradients the convolution's answers, 64 channels of 2 images of 8x8, and their means
+    model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 3))
+    needed = 4 * 2 * 64 * (64 + 1)
+    _limited(monkeypatch, 2 * needed)
+    require_memory(model.eval(), TOLD, (), "one", gradients=False)
+    _limited(monkeypatch, 2 * needed - 1)
+    with pytest.raises(OneshotError, match=r"^one: its model needs .* for 2 images of 1x8x8, more than half of "):
+        require_memory(model, TOLD, (), "one", gradients=False)
+
+
+def test_gradients_count_where_they_are_asked_for(monkeypatch):
+    layers = (layer for _ in range(10) for layer in (nn.Conv2d(1, 1, 3, padding=1), nn.Tanh()))
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(SMALL.size**2, SMALL.classes)).eval()
+    _limited(monkeypatch, 2 * 9 * 2 * 4 * SMALL.size**2)  # twice what nine layers answer
+    require_memory(model, TOLD, (), "one", gradients=False)  # two of them at once
+    with pytest.raises(OneshotError, match=r"^one: its model needs "):
+        require_memory(model, TOLD, (), "one", gradients=True)  # ten are kept
+
+
+def test_a_decoder_needs_memory_too_and_nobody_asks_it_for_gradients(monkeypatch):
+    told = ModelDescription("decoder", ({"name": "cvae_mlp"},), SMALL, tuple("abc"), label_counts=(1, 1, 1))
+    known, decoder = architectures(told), build(told).eval()
+    limits = []
+    monkeypatch.setattr("oneshot_fl.config.tried.bytes_held", lambda *given: limits.append(bytes_held(*given)) or 0)
+    for gradients in (False, True):
+        require_memory(decoder, told, known, "one", gradients=gradients)
+    monkeypatch.undo()
+    assert limits[0] == limits[1]
+    _limited(monkeypatch, 2 * limits[0] - 1)
+    with pytest.raises(OneshotError, match=r"^one: its model needs .* for 2 images of 1x8x8"):
+        require_memory(decoder, told, known, "one", gradients=True)

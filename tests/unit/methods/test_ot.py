@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
@@ -12,14 +13,22 @@ from oneshot_fl.models.zoo import resnet
 from tests.parts import server_of
 
 SPEC = DataSpec(1, 28, 5, (0.5,), (0.5,))
-BUILDERS = [lambda: cnn2(SPEC, norm=True), lambda: cnn3(SPEC, norm=False), lambda: lenet5(SPEC)]
+
+
+def _normalised_when_flat() -> nn.Module:
+    """Batch normalisation of 16 features a channel."""
+    convolved = (nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    return nn.Sequential(*convolved, nn.BatchNorm1d(128), nn.Linear(128, SPEC.classes))
+
+
+BUILDERS = [lambda: cnn2(SPEC, norm=True), lambda: cnn3(SPEC, norm=False), lambda: lenet5(SPEC), _normalised_when_flat]
 
 
 def _trained_looking(build) -> nn.Module:
     """A network whose batch normalisation layers have statistics and affine parameters of their own."""
     model = build()
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, _BatchNorm):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.uniform_(module.bias, -0.5, 0.5)
     model(torch.randn(16, 1, 28, 28))
@@ -33,9 +42,9 @@ def _permuted(model: nn.Module, build) -> nn.Module:
     weighted = [layer for layer in copy if isinstance(layer, nn.Conv2d | nn.Linear)]
     order = None
     for layer in copy:
-        if isinstance(layer, nn.BatchNorm2d):
+        if isinstance(layer, _BatchNorm):
             for tensor in (layer.weight.data, layer.bias.data, layer.running_mean, layer.running_var):
-                tensor.copy_(tensor[order].clone())
+                tensor.copy_(tensor.reshape(len(order), -1)[order].flatten())
         elif layer in weighted:
             if order is not None:
                 units, per_channel = len(order), layer.weight[0].numel() // len(order)
@@ -82,6 +91,23 @@ def test_the_output_layer_keeps_its_classes():
     state = aligned_state(model, anchor)
     assert torch.equal(state["2.bias"], model[2].bias)
     assert torch.equal(state["2.weight"].sort(1).values, model[2].weight.data.sort(1).values)
+
+
+def test_a_channel_takes_all_its_features_along_through_batch_normalisation():
+    # the anchor's channels are the model's swapped; each is two features of the flattened image: 0 1 | 2 3 -> 2 3 | 0 1
+    chain = (nn.Conv2d(1, 2, 1, bias=False), nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 1, bias=False))
+    model, anchor = nn.Sequential(*chain), nn.Sequential(nn.Conv2d(1, 2, 1, bias=False), *chain[1:])
+    model[0].weight.data = torch.tensor([1.0, 5.0]).view(2, 1, 1, 1)
+    anchor[0].weight.data = torch.tensor([5.0, 1.0]).view(2, 1, 1, 1)
+    numbers = {"2.weight": 0.0, "2.bias": 10.0, "2.running_mean": 20.0, "2.running_var": 30.0, "3.weight": 40.0}
+    for name, first in numbers.items():
+        tensor = model.state_dict()[name]
+        tensor.copy_((first + torch.arange(4)).view(tensor.shape))
+    state = aligned_state(model, anchor)
+    assert state["0.weight"].flatten().tolist() == [5, 1]
+    for name, first in numbers.items():
+        assert state[name].flatten().tolist() == [first + 2, first + 3, first, first + 1]
+        assert state[name].shape == model.state_dict()[name].shape
 
 
 @pytest.mark.parametrize(

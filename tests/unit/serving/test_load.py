@@ -48,6 +48,13 @@ def test_images_are_read_as_the_file_says(tmp_path):
     assert load(path).tones == Tones(4095.0, 0)
 
 
+def test_a_model_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"})
+    monkeypatch.setattr("oneshot_fl.config.tried.memory_here", lambda: 1000)
+    with pytest.raises(OneshotError, match=r"a\.safetensors: its model needs .* for 2 images of 1x8x8"):
+        load(path)
+
+
 def test_models_that_vote_are_one(tmp_path):
     own = together([cnn2(SMALL, norm=True), lenet5(SMALL)]).eval()
     model = load(_write(tmp_path / "a.safetensors", own, {"name": "cnn2"}, {"name": "lenet5"}))
