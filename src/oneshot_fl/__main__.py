@@ -33,12 +33,13 @@ def _through_hydra() -> None:
     from oneshot_fl.config.compose import config_dir
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.sweep import SweepFolder
-    from oneshot_fl.config.words import check_words
+    from oneshot_fl.config.words import check_words, together
     from oneshot_fl.launchers.hydra_side import JobFailedError
     from oneshot_fl.launchers.task import OF_JOBS, run
     from oneshot_fl.sweeps.search import closing_lines
 
     try:
+        sys.argv[1:] = together(sys.argv[1:])
         check_words(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
     except JobFailedError as error:

@@ -24,6 +24,12 @@ def test_a_sweep_trains_clients_once_and_goes_on_after_a_mistake(tmp_path):
     assert "local training: 8 client epochs, from store" in done.stdout
 
 
+def test_a_sweep_may_be_appended_to_a_command_that_works(tmp_path):
+    done = call("trainer=cpu", "-m", "method=fedavg", "seed=0,1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("summary.json"))) == 2
+
+
 def test_a_papers_table_runs_on_other_data_and_names_the_real_architectures(tmp_path):
     narrowed = ["data=digits", "+model.of.digits=lenet5", "partition.alpha=0.5", "method=dense", "seed=0"]
     done = call("-m", "experiment=fedhydra/table1", *narrowed, cwd=tmp_path)

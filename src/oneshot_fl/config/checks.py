@@ -17,6 +17,7 @@ from oneshot_fl.config.groups import CALLED, check_called, check_method, check_n
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
+from oneshot_fl.config.leftover import check_left_over
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.needs import check_architectures, check_features, check_kinds, check_teacher
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value
@@ -41,6 +42,7 @@ def check(cfg: DictConfig) -> None:
     _check_missing(cfg)
     check_top(settings)
     check_tables(settings)
+    check_left_over(cfg, settings["method"])
     check_method(settings["method"])
     check_called(settings)
     check_images(settings)

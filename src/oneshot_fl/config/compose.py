@@ -155,7 +155,7 @@ def search_path() -> list[str]:
 
 def changed(cfg: DictConfig) -> dict[str, Any]:
     """The method's dotted keys whose values differ from what its choice alone gives, with their values (None: gone)."""
-    return dict(_differences(unresolved(cfg.method), _published_method(cfg)))
+    return dict(_differences(unresolved(cfg.method), published_method(cfg)))
 
 
 def overrides() -> list[str]:
@@ -217,7 +217,7 @@ def with_hydras(*wanted: str) -> Any:
         return compose("config", overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
 
-def _published_method(cfg: DictConfig) -> dict[str, Any]:
+def published_method(cfg: DictConfig) -> dict[str, Any]:
     """The method as its choice alone gives it; a job knows the choice, elsewhere it is the name."""
     from hydra.core.hydra_config import HydraConfig
 

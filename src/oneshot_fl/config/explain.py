@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean
 from oneshot_fl.config.keys import all_keys, groups
 from oneshot_fl.config.rules import has_no_value
+from oneshot_fl.config.words import values_of
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
@@ -66,7 +67,20 @@ def _no_name_of_a_choice(arguments: Sequence[str]) -> str:
         options = ", ".join(choices(group)) if group in there else ""
         if (options and not re.match(r"[A-Za-z_\[]\w*", value)) or value in ("null", "true", "false"):
             return f"{argument}: {group} is a group of settings; choose one by its name, of {options}"
+        if (line := _looks_like_none(argument)) is not None:
+            return line
     return "a number, true, false or null stands where the name of a choice belongs (GROUP=NAME)"
+
+
+def _looks_like_none(argument: str) -> str | None:
+    """A file may be called `nan` or `True`, which Hydra reads as no text; None of a word with nothing like that."""
+    group, values = values_of(argument) or ("", [])
+    if group not in groups() or all(isinstance(value, str | list) for value in values):
+        return None
+    quoted = _in_quotes(argument) if len(values) == 1 else ""
+    return (
+        f"{argument}: reads as a number, true, false or null, and the name of a choice of {group} belongs there{quoted}"
+    )
 
 
 def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:

@@ -265,13 +265,25 @@ def check_method(method: Any) -> None:
             _check_slot(f"method.{slot}", method[slot])
         elif slot == "init" or (needed and makes_images):
             raise OneshotError(f"method.{slot}: method={method['name']} needs one; choose it with method/{slot}=NAME")
-    for slot in ("objective", "student"):
-        if makes_images or method.get(slot) is not None:
-            _check_terms(f"method.{slot}", method.get(slot))
+    for slot, used in {"objective": _is_trained(method), "student": makes_images}.items():
+        if method.get(slot) is not None:
+            _check_terms(f"method.{slot}", method[slot])
+        elif used:
+            none = " (or objective: {} where its images follow from no loss)" if slot == "objective" else ""
+            raise OneshotError(
+                f"method.{slot}: is missing, and method={method['name']} trains; write a loss in its file, "
+                f"{slot}: {{NAME: {{_target_: ..., weight: 1.0}}}}{none}"
+            )
     if method.get("warm_up") is not None:
         _check_terms("method.warm_up.student", method["warm_up"].get("student"))
     if method.get("student_optimizer") is not None:
         check_optimizer("method.student_optimizer", method["student_optimizer"])
+
+
+def _is_trained(method: Mapping[str, Any]) -> bool:
+    """Whether a source has an optimiser; others draw or show their images, and an objective says nothing to them."""
+    node = method.get("source") or {}
+    return any("optimizer" in each for each in ([node] if "_target_" in node else node.values()) if each is not None)
 
 
 def _check_no_rest(method: Mapping[str, Any], slot: str) -> None:

@@ -72,6 +72,16 @@ def check_call(
     _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra)
 
 
+def not_taken(key: str, settings: Mapping[str, Any]) -> list[str]:
+    """The settings of a node that its target does not take.
+
+    Raises:
+        OneshotError: there is no such target.
+    """
+    parameters, extra = _parameters(target_of(key, settings), first=0)
+    return [] if extra else [name for name in settings if name not in (*LABELS, *(parameters or ()))]
+
+
 def _is_own(name: Any, parameters: Mapping[str, Parameter]) -> bool:
     return name == "name" and name in parameters
 

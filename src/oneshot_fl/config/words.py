@@ -1,8 +1,9 @@
 """The words of a command before they are composed: what Hydra would take and nobody means."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Transformer, ValueType
 from hydra.errors import HydraException
@@ -14,6 +15,20 @@ OF_LISTS = ("logger",)
 """Groups whose choices stand side by side; of all others the last one of a list would win."""
 UNCOUNTED = (ValueType.GLOB_CHOICE_SWEEP, ValueType.INTERVAL_SWEEP)
 """Sweeps whose values are not in the word: only files or a search tell them."""
+
+
+def together(words: Sequence[str]) -> list[str]:
+    """The same command with its overrides in one row, where Hydra takes them: it takes none on both sides of an option.
+
+    Hydra's own parser tells which words are an option's (`--config-dir X`). What it takes as it stands is left alone,
+    and what is wrong with an option is said by it.
+    """
+    taken, left = get_args_parser().parse_known_args(list(words))
+    behind = [word for word in left if not word.startswith("-")]
+    if not behind:
+        return list(words)
+    overrides = [*taken.overrides, *behind]
+    return [*overrides, *(word for word in words if word not in overrides)]
 
 
 def check_words(words: Iterable[str]) -> None:

@@ -177,6 +177,20 @@ def test_what_cannot_be_measured_is_refused(overrides, line):
         _bound("evaluate=fidelity", *overrides)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "epochs"),
+    [
+        (["budget=demo"], 40),
+        (["budget=demo", "clients.epochs=3"], 3),
+        (["budget=demo", "clients.epochs=3", "evaluate.privacy.epochs=5"], 5),
+        (["clients=dp", "model=cnn2_group", "clients.epochs=7"], 7),
+        (["method=fedmho", "clients=half_cvae", "clients.epochs=7", "clients.cvae.epochs=9"], 7),
+    ],
+)
+def test_models_that_uploads_are_held_against_train_as_long_as_the_clients(overrides, epochs):
+    assert _bound("evaluate=privacy", *overrides).evaluation.privacy.training.epochs == epochs
+
+
 @pytest.mark.parametrize("group", ["data", "partition", "clients.optimizer", "method.objective.adv"])
 def test_a_key_that_a_part_does_not_take_is_named(group):
     with pytest.raises(OneshotError, match="colour"):

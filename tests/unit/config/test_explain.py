@@ -26,6 +26,24 @@ def test_a_group_is_chosen_by_name_even_where_nobody_knows_which():
     assert "GROUP=NAME" in explain(NO_NAME, ["method=dense"])
 
 
+@pytest.mark.parametrize("name", ["Nan", "inf", "True", "NULL"])
+def test_a_choice_that_is_called_like_a_number_is_named_and_chosen_in_quotes(name, tmp_path):
+    (tmp_path / "method" / "ensemble").mkdir(parents=True)
+    (tmp_path / "method" / "ensemble" / f"{name}.yaml").write_text("name: mine\n")
+    typed = f"method/ensemble={name}"
+    with reading_also(tmp_path):
+        with pytest.raises(Exception, match="must be a string or a list") as caught:
+            composed("method=dense", typed)
+        line = explain(caught.value, ["seed=1", "method=dense", typed])
+        assert line.startswith(f"{typed}: reads as a number, true, false or null, and the name of a choice of method/e")
+        (word,) = shlex.split(line.rpartition(" write ")[2])
+        assert composed("method=dense", word).method.ensemble.name == "mine"
+
+
+def test_of_several_choices_one_that_is_called_like_a_number_is_named():
+    assert explain(NO_NAME, ["-m", "method/ensemble=uniform,nan"]).startswith("method/ensemble=uniform,nan: reads as")
+
+
 def test_broken_yaml_is_named_with_its_line(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("a: 1\nb: [\n")

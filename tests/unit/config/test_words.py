@@ -1,8 +1,9 @@
 """What Hydra would take and nobody means is refused before anything is composed."""
 
 import pytest
+from hydra._internal.utils import get_args_parser
 
-from oneshot_fl.config.words import check_no_hydras, check_words, values_of
+from oneshot_fl.config.words import check_no_hydras, check_words, together, values_of
 from oneshot_fl.errors import OneshotError
 
 
@@ -27,6 +28,29 @@ def test_a_list_of_choices_of_which_the_last_would_win_is_refused(word, says):
         check_words(["seed=1", word])
     assert str(caught.value).startswith(f"{word}: ")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("a=1 -m b=2 c=3,4", "a=1 b=2 c=3,4 -m"),
+        ("a=1 -m b=2 --config-dir own ~c", "a=1 b=2 ~c -m --config-dir own"),
+        ("-m a=1 -cd own=mine b=2 --cfg job a=3", "a=1 b=2 a=3 -m -cd own=mine --cfg job"),
+        ("a=1 -m b=2 --info", "a=1 b=2 -m --info"),
+        ("a=1 --config-name=other b=2", "a=1 b=2 --config-name=other"),
+        ("a=1 --no-such b=2", "a=1 b=2 --no-such"),
+    ],
+)
+def test_overrides_on_both_sides_of_an_option_are_brought_together(typed, read):
+    assert together(typed.split()) == read.split()
+    taken, left = get_args_parser().parse_known_args(read.split())
+    assert " ".join(taken.overrides) == read.partition(" -")[0]
+    assert left in ([], ["--no-such"])
+
+
+@pytest.mark.parametrize("typed", ["", "a=1 b=2 -m", "-m a=1 b=2", "--config-dir own -m a=1", "a=1 --info"])
+def test_a_command_that_hydra_takes_stays_as_it_is(typed):
+    assert together(typed.split()) == typed.split()
 
 
 def test_loggers_and_values_may_be_lists_and_what_is_no_override_is_left_to_others():

@@ -1,0 +1,36 @@
+"""A slot filled otherwise, and what the method's file had set for its own choice there."""
+
+import shlex
+
+import pytest
+
+from oneshot_fl.config.checks import check
+from oneshot_fl.errors import OneshotError
+from tests.composing import compose_config
+
+
+@pytest.mark.parametrize(
+    ("swapped", "left"),
+    [
+        ("method=dense method/source=recitals", ["~method.source.reset", "~method.source.keep"]),
+        ("method=f_adi method/source=proxy", ["~method.source.optimizer"]),
+        ("method=fedmho method/source=generator", ["~method.source.samples"]),
+    ],
+)
+def test_what_a_methods_file_sets_is_told_with_the_words_that_leave_it_out(swapped, left):
+    with pytest.raises(OneshotError) as told:
+        check(compose_config(*swapped.split()))
+    line = str(told.value)
+    assert line.startswith(f"{left[0][1:]}: is left over from the source that {swapped.split()[0]} has by itself")
+    assert shlex.split(line.rpartition("; add ")[2]) == left
+
+
+def test_with_those_words_it_runs():
+    check(compose_config("method=dense", "method/source=recitals", "~method.source.reset", "~method.source.keep"))
+
+
+@pytest.mark.parametrize("own", ["+method.source.shown=3 ~method.source.reset", "method.source.reset=false"])
+def test_what_a_user_sets_is_no_key_as_ever(own):
+    swapped = compose_config("method=dense", "method/source=recitals", "~method.source.keep", *own.split())
+    with pytest.raises(OneshotError, match=r"^method\.source\.\w+: there is no such key"):
+        check(swapped)
