@@ -48,10 +48,6 @@ class NoMake(nn.Module):
     def begin(self, rng): ...
 
 
-def made(server):
-    return Whole(server)
-
-
 class Mute(nn.Module):
     def __init__(self, server):
         super().__init__()
@@ -65,6 +61,40 @@ class Silent(Fixed):
 
 class Spoken(Fixed):
     def forward(self, votes): ...
+
+
+def made(server):
+    return Whole(server)
+
+
+class Counting(Whole):
+    needs = frozenset({"label_count"})
+
+
+class Looking(Spoken):
+    needs = {"classifiers", "feature"}
+
+
+class Start:
+    needs = ["client_start"]
+
+    def __init__(self, server): ...
+
+
+class Term:
+    def __init__(self, weight): ...
+
+
+class Misspelt(Term):
+    needs = frozenset({"statistic"})
+
+
+class Letters(Term):
+    needs = "teacher"
+
+
+class OfTheServer(Term):
+    needs = frozenset({"label_counts"})
 """
 
 
@@ -122,3 +152,32 @@ def test_an_ensemble_that_lacks_something_is_told(own, name, lacks):
 
 def test_of_an_ensemble_that_never_changes_forward_is_enough(own):
     check(compose_config(*_ensemble(f"{own}.Spoken")))
+
+
+def _term(group: str, name: str) -> list[str]:
+    return ["method=feddf", f"+{group}.mine={{_target_: own_parts_of_slots.{name}, weight: 0.5}}"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            _term("method.student", "Misspelt"),
+            "Misspelt: it needs statistic, .* did you mean statistics.*; a loss term",
+        ),
+        (_term("method.objective", "Misspelt"), "Misspelt: it needs statistic, "),
+        (_term("recite.objective", "Misspelt"), "Misspelt: it needs statistic, "),
+        (_term("method.student", "OfTheServer"), "OfTheServer: it needs label_counts, .* may need features, start, "),
+        (_term("method.student", "Letters"), 'Letters: its needs are teacher, .* frozenset\\(\\{"features"\\}\\)'),
+        (_source("own_parts_of_slots.Counting"), "Counting: it needs label_count, .* did you mean label_counts"),
+        (_ensemble("own_parts_of_slots.Looking"), "Looking: it needs feature, .* did you mean features.*; an ensemble"),
+        (["method=feddf", "method.init._target_=own_parts_of_slots.Start"], "Start: its needs are "),
+        (
+            ["+evaluate.ensembles.mine={name: mine, _target_: own_parts_of_slots.Looking}"],
+            "Looking: it needs feature, ",
+        ),
+    ],
+)
+def test_a_need_that_there_is_not_is_told_with_the_one_that_was_meant(own, overrides, says):
+    with pytest.raises(OneshotError, match=rf"^[a-z.]+\._target_={own}\.{says}"):
+        check(compose_config(*overrides))
