@@ -72,7 +72,7 @@ class Steps:
     def generation(self) -> Step:
         """Of DENSE's generator against all clients and a student."""
         student, generator = self._model().eval().requires_grad_(False), self._generator()
-        objective = objective_of(experiment_of(configuration("dense", self.scale)).method.objective)
+        objective = objective_of(experiment_of(configuration("dense", self.scale)).method.objective, "method.objective")
         optimizer = torch.optim.Adam(generator.parameters(), lr=0.001)
         z, y = self._noise(), self._labels()
 

@@ -95,7 +95,7 @@ def test_named_sources_fill_one_pool():
     made = {own: _images(source, 0) for own, source in loop.sources.items()}
     assert set(made) == {"often", "evenly"}
     module = DistillModule(
-        cnn2(server.spec, norm=True), ClientBank([]), loop, classes=10, settings=experiment.distillation
+        cnn2(server.spec, norm=True), ClientBank([]), loop, spec=server.spec, settings=experiment.distillation
     )
     with trainer_of(module, CPU) as trainer:
         trainer.fit(module, train_dataloaders=range(1))

@@ -23,7 +23,7 @@ from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
-from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.recipe import NEEDS_OF_RUN, NEEDS_OF_SERVER, NEEDS_OF_VIEW, NEEDS_OF_VOTES, Recipe, described
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.told import About
 from tests.composing import compose_config, few_images, run_config
@@ -35,9 +35,6 @@ MIXES = (
     *("fedhydra", "co_boosting", "fedmho", "torchvision", "vgg9"),
 )
 """Mixes and presets list others; torchvision stands for any; VGG-9's 69 million parameters are tested once (unit)."""
-NEEDS_OF_A_SERVER = {"classifiers", "decoders", "guidance", "proxy", "recitals", "label_counts", "student"}
-NEEDS_OF_A_RUN = {"clients_start", "same_architecture", "chain", "own_decoder", "features", "labels"}
-NEEDS_OF_A_VIEW = {"teacher", "statistics", "features", "start"}
 SPECS = [
     DataSpec(1, 8, 10, (0.5,), (0.5,)),
     DataSpec(1, 28, 47, (0.5,), (0.5,)),
@@ -70,7 +67,7 @@ def recipe_at(group: str, name: str) -> Recipe[Any]:
     settings = compose_config("method=fedhydra", "generator.width=2", f"+{slot}/{family}@probe={name}").probe
     found = recipe(settings)
     assert isinstance(found.needs, frozenset)
-    assert found.needs <= NEEDS_OF_A_SERVER | NEEDS_OF_A_RUN
+    assert found.needs <= NEEDS_OF_SERVER | NEEDS_OF_RUN | NEEDS_OF_VOTES
     return found
 
 
@@ -232,7 +229,7 @@ def _terms() -> list[tuple[str, str, str]]:
 def test_a_term_is_a_finite_scalar_with_a_gradient(method, slot, term):
     spec = SPECS[0]
     made = build(SLOTS[method][slot][term])
-    assert made.needs <= NEEDS_OF_A_VIEW
+    assert made.needs <= NEEDS_OF_VIEW
     part = Objective({term: made})
     clients, student = [cnn2(spec, norm=True) for _ in range(2)], cnn2(spec, norm=True)
     x = torch.randn(8, 1, 8, 8, requires_grad=True)

@@ -142,6 +142,15 @@ def test_a_method_is_added_in_three_files(tmp_path):
         command = [sys.executable, *words[1:3], *(_small(words[3:]) if words[2] == "oneshot_fl" else words[3:])]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    margin, sharpened = _summaries(tmp_path)
+    margin, sharpened, squares = _summaries(tmp_path)
     assert (margin["method"], margin["ensemble"]["name"]) == ("margin", "probability")
     assert sharpened["ensemble"]["rows"].keys() > {"sharpened"}
+    assert squares["settings"]["method"]["source"]["_target_"] == "my_sources.Squares"
+
+
+def test_a_source_is_written_as_the_page_says(here, monkeypatch):
+    write_files("howto/method.md", here)
+    (words,) = [words for words in commands_of("howto/method.md") if "method/source=squares" in words]
+    _run(words, monkeypatch)
+    (squares,) = _summaries(here)
+    assert squares["settings"]["method"]["source"] == {"_target_": "my_sources.Squares", "samples": 200}

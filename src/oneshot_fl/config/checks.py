@@ -20,6 +20,7 @@ from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.leftover import check_left_over
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.needs import check_architectures, check_features, check_kinds, check_teacher
+from oneshot_fl.config.parts import check_parts
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value
 from oneshot_fl.config.training import check_no_idle, check_rates
 from oneshot_fl.config.trial import check_sizes, shape_of
@@ -45,6 +46,7 @@ def check(cfg: DictConfig) -> None:
     check_left_over(cfg, settings["method"])
     check_method(settings["method"])
     check_called(settings)
+    check_parts(settings)
     check_images(settings)
     check_teacher(settings)
     _check_names(settings)

@@ -12,7 +12,7 @@ from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import EnsembleFunction, Votes
+from oneshot_fl.parts.view import EnsembleFunction, Votes, taught
 from oneshot_fl.recipe import needs_of
 from oneshot_fl.values import NotNegative
 
@@ -27,7 +27,7 @@ class Fixed(nn.Module):
 
     def remember(self, votes: Votes) -> Tensor:
         """What the pool keeps of the votes on a batch: the ensemble's logits `[b, c]`."""
-        return self(votes)
+        return taught(self, votes)
 
     def recall(self, entry: Entry) -> Tensor:
         """The logits again."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
@@ -143,9 +144,10 @@ class Perturb(Protocol):
 
 
 class Objective:
-    """The weighted sum of named terms."""
+    """The weighted sum of named terms; `key` is the configuration's, for the line that says that one is wrong."""
 
-    def __init__(self, terms: Mapping[str, Term]) -> None:
+    def __init__(self, terms: Mapping[str, Term], key: str = "") -> None:
+        self.key = key
         self.terms = {name: term for name, term in terms.items() if term.weight != 0}
 
     @property
@@ -154,10 +156,24 @@ class Objective:
         return frozenset().union(*(term.needs for term in self.terms.values()))
 
     def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and every term's own unweighted, detached value."""
-        values = {name: term(view) for name, term in self.terms.items()}
+        """The total, and every term's own unweighted, detached value.
+
+        Raises:
+            OneshotError: a term returns no scalar.
+        """
+        values = {name: self._scalar(name, term(view)) for name, term in self.terms.items()}
         total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
         return total, {name: value.detach() for name, value in values.items()}
+
+    def _scalar(self, name: str, value: Tensor) -> Tensor:
+        """A term's value as it is; one number an image would train on the sum of the batch without a word."""
+        if isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point():
+            return value
+        told = "" if not isinstance(value, Tensor) else f" of shape {list(value.shape)} ({value.dtype})"
+        raise OneshotError(
+            f"{f'{self.key}.{name}'.lstrip('.')}: the loss term returns a {type(value).__name__}{told}, and must "
+            "return one floating-point number for the whole batch, a tensor of shape []; end it with .mean()"
+        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +213,7 @@ class WarmUpRecipe:
 
     def __call__(self) -> WarmUp:
         """The warm-up."""
-        return WarmUp(self.passes, objective_of(self.student), self.optimizer)
+        return WarmUp(self.passes, objective_of(self.student, "method.warm_up.student"), self.optimizer)
 
 
 @dataclass(frozen=True)
@@ -236,9 +252,9 @@ class Method:
         return Loop(
             ensemble=self.ensemble(server) if self.ensemble else NoTeacher(server),
             sources={name: source(server) for name, source in self.sources.items()},
-            objective=objective_of(self.objective),
+            objective=objective_of(self.objective, "method.objective"),
             pool=self.pool(server),
-            student=objective_of(self.student),
+            student=objective_of(self.student, "method.student"),
             optimizer=self.optimizer,
             perturb=self.perturb(server) if self.perturb else None,
             schedule=self.schedule,
@@ -264,6 +280,6 @@ def step_for(step: Recipe[Step], spec: DataSpec) -> Step:
         return step(spec=spec) if "spec" in signature(step.target).parameters else step()
 
 
-def objective_of(terms: Mapping[str, Recipe[Term]]) -> Objective:
-    """The objective of named terms."""
-    return Objective({name: term() for name, term in terms.items()})
+def objective_of(terms: Mapping[str, Recipe[Term]], key: str) -> Objective:
+    """The objective of the named terms at a key of the configuration."""
+    return Objective({name: term() for name, term in terms.items()}, key)

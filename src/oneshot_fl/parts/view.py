@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,30 @@ def ask(bank: ClientBank, x: Tensor, y: Tensor, needs: frozenset[str]) -> Votes:
     return Votes(x, y, outputs.logits, outputs.features)
 
 
+def taught(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
+    """The ensemble's logits `[b, c]` on what the clients say of b images.
+
+    Raises:
+        OneshotError: it answers something else.
+    """
+    return require_logits(ensemble(votes), images=len(votes.y), classes=votes.P.shape[2])
+
+
+def require_logits(answer: Any, *, images: int, classes: int) -> Tensor:
+    """An ensemble's answer as it is; only its shape and type are looked at, which waits for no device.
+
+    Raises:
+        OneshotError: it is no tensor of logits `[images, classes]`.
+    """
+    if isinstance(answer, Tensor) and answer.shape == (images, classes) and answer.is_floating_point():
+        return answer
+    told = f" of shape {list(answer.shape)} ({answer.dtype})" if isinstance(answer, Tensor) else ""
+    raise OneshotError(
+        f"method.ensemble: answers with a {type(answer).__name__}{told}, and must answer with logits of shape "
+        f"[{images}, {classes}], a row of {classes} classes for each of {images} images"
+    )
+
+
 class View:
     """One batch `x` `[b, C, H, W]` with target labels `y` `[b]`, as the teacher and the student see it.
 
@@ -82,7 +106,7 @@ class View:
     @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
-        return self._ensemble(Votes(self.x, self.y, self.outputs.logits, self.outputs.features))
+        return taught(self._ensemble, Votes(self.x, self.y, self.outputs.logits, self.outputs.features))
 
     @cached_property
     def student(self) -> Tensor:

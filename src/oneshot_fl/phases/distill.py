@@ -22,14 +22,16 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, Mode
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, joined
+from oneshot_fl.parts.received import received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
-from oneshot_fl.parts.view import View, ask
+from oneshot_fl.parts.view import View, ask, require_logits, taught
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import fraction, minimise
@@ -79,12 +81,12 @@ class DistillModule(LightningModule):
         bank: ClientBank,
         loop: Loop,
         *,
-        classes: int,
+        spec: DataSpec,
         settings: Distillation,
         rate_keys: Mapping[str, str] = RATE_KEYS,
     ) -> None:
         super().__init__()
-        self.student, self.bank = student, bank
+        self.student, self.bank, self.spec = student, bank, spec
         self.ensemble, self.pool, self.perturb = loop.ensemble, loop.pool, loop.perturb
         self.sources = nn.ModuleList(loop.sources.values())  # type: ignore[arg-type]  # every source is a module
         self.names = list(loop.sources)
@@ -99,7 +101,7 @@ class DistillModule(LightningModule):
             source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
         self.held: HeldOut | None = None
-        self.accuracy = MulticlassAccuracy(num_classes=classes, average="micro")
+        self.accuracy = MulticlassAccuracy(num_classes=spec.classes, average="micro")
         self._answers_finite: list[Tensor] = []
         self._terms: dict[str, list[dict[str, Tensor]]] = {who: [] for who in self.objectives}
 
@@ -179,7 +181,8 @@ class DistillModule(LightningModule):
                 before,
             )
             made = source.make(turn)
-        return made.to(self.device)
+        key = f"method.source.{name}" if len(self.names) > 1 else "method.source"
+        return received(made, spec=self.spec, key=key).to(self.device)
 
     @torch.no_grad()
     def _entry(self, made: Made) -> Entry:
@@ -193,19 +196,26 @@ class DistillModule(LightningModule):
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
         if made.y is None:
             votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
-        kept = [self.ensemble.remember(each) for each in votes]
+        kept = [_rows(self.ensemble.remember(each), len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 
     def _student_loss(self, entry: Entry) -> Tensor:
         x = entry.x if self.perturb is None else self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
-            teacher = self.ensemble.recall(entry) if kept else self._taught(x, entry.y)
+            teacher = self._recalled(entry) if kept else self._taught(x, entry.y)
         return self._score("student", x, entry.y, entry.trust, teacher)
+
+    def _recalled(self, entry: Entry) -> Tensor:
+        """The ensemble's logits on images of the pool."""
+        answer = self.ensemble.recall(entry)
+        if isinstance(self.ensemble, NoTeacher):
+            return answer
+        return require_logits(answer, images=len(entry.y), classes=self.spec.classes)
 
     def _taught(self, x: Tensor, y: Tensor) -> Tensor:
         """The ensemble's logits on images that the pool does not hold."""
-        return self.ensemble(ask(self.bank, x, y, self.ensemble.needs))
+        return taught(self.ensemble, ask(self.bank, x, y, self.ensemble.needs))
 
     def _score(
         self, who: str, x: Tensor, y: Tensor, trust: Tensor | None = None, teacher: Tensor | None = None
@@ -239,7 +249,7 @@ class DistillModule(LightningModule):
         self._answers_finite.append(torch.isfinite(logits).all())
 
     def on_validation_epoch_end(self) -> None:
-        """Close the round's row of the history; only here a round waits for the device."""
+        """Close the round's row of the history; only here, and for new images' labels, a round waits for the device."""
         tested = fraction(self.accuracy) if self.accuracy.update_called else None
         row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": tested}
         self.accuracy.reset()
@@ -290,6 +300,16 @@ def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
     """Optimisers by what they train."""
     sources = {of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
     return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
+
+
+def _rows(kept: Any, images: int) -> Tensor:
+    """What an ensemble remembers of so many images, which the pool hands out image by image."""
+    if isinstance(kept, Tensor) and kept.ndim and len(kept) == images:
+        return kept
+    found = f"a tensor of shape {list(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
+    raise OneshotError(
+        f"method.ensemble: remember returns {found}, and must return a tensor with a row for each of {images} images"
+    )
 
 
 def _trusted(made: Made) -> tuple[Tensor, Tensor]:

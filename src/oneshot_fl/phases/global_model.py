@@ -153,8 +153,7 @@ def _make(
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
-    classes = server.spec.classes
-    module = DistillModule(model, bank, loop, classes=classes, settings=settings, rate_keys=rate_keys)
+    module = DistillModule(model, bank, loop, spec=server.spec, settings=settings, rate_keys=rate_keys)
     checkpoint = RoundCheckpoint(work)
     with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
         _fit(module, test or Unlabelled(server.spec), checkpoint, report, context)

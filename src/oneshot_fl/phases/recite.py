@@ -237,7 +237,7 @@ def _invert(
     module = ReciteModule(
         upload.model,
         generator,
-        objective_of(settings.objective),
+        objective_of(settings.objective, "recite.objective"),
         y=y,
         z=z,
         seen=settings.seen(spec, rng),

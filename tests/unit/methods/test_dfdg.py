@@ -202,7 +202,7 @@ def test_a_round_is_two_steps_of_the_student_and_the_pool_forgets_the_round_befo
         cnn2(SMALL, norm=True),
         ClientBank(clients),
         experiment.method.loop(server, warm_up=False),
-        classes=3,
+        spec=SMALL,
         settings=experiment.distillation,
     )
     with trainer_of(module, CPU, epochs=2) as trainer:

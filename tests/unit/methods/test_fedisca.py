@@ -158,7 +158,9 @@ def _module(*overrides: str, clients: list[nn.Module]) -> DistillModule:
     sizes = ("distill.generator_steps=3", "distill.batch_size=6", "distill.rounds=4")
     experiment = experiment_of(compose_config("method=fedisca", *sizes, *overrides))
     loop = experiment.method.loop(server_of(clients), warm_up=False)
-    return DistillModule(cnn2(SMALL, norm=True), ClientBank(clients), loop, classes=3, settings=experiment.distillation)
+    return DistillModule(
+        cnn2(SMALL, norm=True), ClientBank(clients), loop, spec=SMALL, settings=experiment.distillation
+    )
 
 
 def _run(module: DistillModule) -> None:

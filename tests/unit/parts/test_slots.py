@@ -2,11 +2,14 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.decoders import DecoderSource
@@ -53,6 +56,41 @@ def test_a_term_without_weight_is_neither_computed_nor_asks_for_anything():
     objective = Objective({"off": Explodes(), "ce": CrossEntropy(1.0)})
     assert objective.needs == CrossEntropy.needs
     assert set(objective(_View())[1]) == {"ce"}
+
+
+@pytest.mark.parametrize(
+    ("value", "returned"),
+    [
+        (torch.ones(4), r"Tensor of shape \[4\] \(torch\.float32\)"),  # .mean() was forgotten
+        (torch.ones(1), r"Tensor of shape \[1\]"),
+        (torch.tensor(3), r"Tensor of shape \[\] \(torch\.int64\)"),
+        (0.5, "float"),
+        (None, "NoneType"),
+    ],
+)
+def test_a_term_that_returns_no_scalar_is_refused_by_its_key(value, returned):
+    class Own:
+        weight = 1.0
+        needs = frozenset()
+
+        def __call__(self, view):
+            return value
+
+    objective = Objective({"ce": CrossEntropy(1.0), "own": Own()}, "method.student")
+    with pytest.raises(OneshotError, match=rf"^method\.student\.own: the loss term returns a {returned}.*\.mean\(\)$"):
+        objective(_View())
+
+
+def test_a_term_is_a_scalar_also_where_it_is_computed_for_many_at_once():
+    class Size:
+        weight = 2.0
+        needs = frozenset()
+
+        def __call__(self, view):
+            return view.x.mean()
+
+    totals = torch.func.vmap(lambda x: Objective({"size": Size()})(SimpleNamespace(x=x))[0])(torch.eye(2))
+    assert totals.tolist() == [1.0, 1.0]
 
 
 def test_an_objective_without_terms_is_zero_and_needs_nothing():

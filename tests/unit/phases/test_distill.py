@@ -6,13 +6,17 @@ import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Loop, Made, Objective
+from oneshot_fl.parts.terms import Distillation as Divergence
+from oneshot_fl.parts.view import View
 from oneshot_fl.phases.distill import Distillation, DistillModule, frozen
-from tests.parts import SMALL, FixedLogits, server_of
+from oneshot_fl.phases.trainer import trainer_of
+from tests.parts import CPU, SMALL, FixedLogits, server_of
 
 SETTINGS = Distillation(rounds=1, batch_size=4, bank="loop", clients_at_once=None, images=1, seed=0)
 
@@ -33,7 +37,7 @@ def _module(clients: list[nn.Module], perturb=None) -> DistillModule:
     server, nothing = server_of(clients), Objective({})
     pool = Pool(server, rounds=None)
     loop = Loop(LogitAverage(server), {}, nothing, pool, nothing, partial(torch.optim.SGD, lr=0.1), perturb)
-    return DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, classes=3, settings=SETTINGS)
+    return DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,111 @@ def test_of_a_perturbed_image_the_clients_are_asked_unless_their_answers_are_kep
     ((seen, taught),) = scored
     assert torch.equal(seen, x + 1)
     assert torch.allclose(taught, client(x if keeps_answers else x + 1))
+
+
+class _Given(nn.Module):
+    """A source that hands over whatever it was given."""
+
+    needs = frozenset()
+    optimizer = None
+    reset = False
+
+    def __init__(self, made) -> None:
+        super().__init__()
+        self.made = made
+
+    def begin(self, rng):
+        """Nothing to draw."""
+
+    def make(self, turn):
+        return self.made
+
+
+X = torch.zeros(2, 1, 8, 8)
+
+
+def _one_round(made, ensemble=LogitAverage, other=None) -> DistillModule:
+    """All of a round; with two sources where another one is given too."""
+    clients = [FixedLogits([0.0, 4.0, 3.0])]
+    server, terms = server_of(clients), Objective({"kl": Divergence(1.0, temperature=1.0)})
+    sources = {"own": _Given(made)} | ({} if other is None else {"other": _Given(other)})
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    loop = Loop(ensemble(server), sources, Objective({}), Pool(server, rounds=None), terms, sgd)
+    module = DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=SETTINGS)
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (X, r"make returns shape \[2, 1, 8, 8\] \(float32\), and must return Made\(images, labels or None\)"),
+        ((X, None), r"make returns tuple, and must return Made"),
+        (Made(X[..., :7], None), r"makes images of shape \[2, 1, 8, 7\] .* of shape \[n, 1, 8, 8\]"),
+        (Made(X.flatten(1), None), r"makes images of shape \[2, 64\]"),
+        (Made(X.byte(), None), r"makes images of shape \[2, 1, 8, 8\] \(uint8\), .* floating-point"),
+        (Made(X, torch.tensor([0, 3])), r"makes labels from 0 to 3, and these data's classes are 0 to 2"),
+        (Made(X, torch.tensor([-1, 0])), r"makes labels from -1 to 0"),
+        (Made(X, torch.zeros(2)), r"makes labels of shape \[2\] \(float32\), .* a whole number an image"),
+        (Made(X, torch.tensor([0, 1, 2])), r"makes labels of shape \[3\] \(int64\), .* of shape \[2\]"),
+        (Made(X, [0, 1]), r"makes labels of list"),
+        (Made(X, torch.tensor([0, 1]), torch.ones(2, 3)), r"trusts its labels by shape \[2, 3\]"),
+    ],
+)
+def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(made, line):
+    with pytest.raises(OneshotError, match=rf"^method\.source: {line}"):
+        _one_round(made)
+
+
+def test_of_several_sources_the_one_that_is_wrong_is_named():
+    with pytest.raises(OneshotError, match=r"^method\.source\.other: makes images of shape \[2, 64\]"):
+        _one_round(Made(X, None), other=Made(X.flatten(1), None))
+
+
+def test_labels_of_fewer_bits_are_as_good():
+    (entry,) = _one_round(Made(X, torch.tensor([2, 0], dtype=torch.int32))).pool.entries
+    assert (entry.y.tolist(), entry.y.dtype) == ([2, 0], torch.int64)
+
+
+class _PerClient(LogitAverage):
+    def forward(self, votes):
+        return votes.P.mean(dim=2)  # [m, b]
+
+
+class _Index(LogitAverage):
+    def forward(self, votes):
+        return votes.P.mean(dim=0).argmax(dim=1)
+
+
+class _RemembersAll(LogitAverage):
+    def remember(self, votes):
+        return votes.P
+
+
+class _Forgets(LogitAverage):
+    def recall(self, entry):
+        return entry.answers[:, :2]
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "line"),
+    [
+        (_PerClient, r"answers with a Tensor of shape \[1, 2\] .* must answer with logits of shape \[2, 3\]"),
+        (_Index, r"answers with a Tensor of shape \[2\] \(torch\.int64\)"),
+        (_RemembersAll, r"remember returns a tensor of shape \[1, 2, 3\], .* each of 2 images"),
+        (_Forgets, r"answers with a Tensor of shape \[2, 2\]"),
+    ],
+)
+def test_an_ensemble_that_answers_with_something_else_than_logits_is_told(ensemble, line):
+    with pytest.raises(OneshotError, match=rf"^method\.ensemble: {line}"):
+        _one_round(Made(X, None), ensemble)
+
+
+@pytest.mark.parametrize("asked", ["by a term", "by a source"])
+def test_so_is_one_that_is_asked_while_images_are_made(asked):
+    module = _module([FixedLogits([0.0, 4.0, 3.0])])
+    module.ensemble = _PerClient(server_of([]))
+    view = View(X, torch.tensor([0, 1]), student=None, bank=module.bank, ensemble=module.ensemble)
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: answers with a Tensor of shape \[1, 2\]"):
+        module._taught(X, torch.tensor([0, 1])) if asked == "by a source" else view.teacher

@@ -1,0 +1,64 @@
+"""Whether what a source hands over is what the loop works on: a user's own may hand over anything."""
+
+from typing import Any
+
+from torch import Tensor
+
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.parts.slots import Made
+
+
+def received(made: Any, *, spec: DataSpec, key: str) -> Made:
+    """What a source made, as it is, but for labels of fewer bits, which become int64.
+
+    To look at the labels waits for the device, once for all images of a round.
+
+    Args:
+        made: what `make` returned.
+        key: of the source in the configuration.
+
+    Raises:
+        OneshotError: it is no `Made`; images are no numbers `[n, C, H, W]` of the spec, labels no whole numbers `[n]`
+            of its classes, or trust no numbers `[n]`.
+    """
+    if not isinstance(made, Made):
+        raise OneshotError(f"{key}: make returns {_told(made)}, and must return Made(images, labels or None)")
+    shape = (spec.channels, spec.size, spec.size)
+    if not _is_float(made.x) or made.x.ndim != 4 or made.x.shape[1:] != shape:
+        raise OneshotError(
+            f"{key}: makes images of {_told(made.x)}, and these data's are floating-point numbers of shape "
+            f"[n, {', '.join(map(str, shape))}]"
+        )
+    n = len(made.x)
+    if made.trust is not None and (not _is_float(made.trust) or made.trust.shape != (n,)):
+        raise OneshotError(
+            f"{key}: trusts its labels by {_told(made.trust)}, and must by a floating-point number an image, of shape "
+            f"[{n}], or by None"
+        )
+    return made if made.y is None else made._replace(y=_labels(made.y, n, spec.classes, key))
+
+
+def _labels(y: Any, n: int, classes: int, key: str) -> Tensor:
+    if not isinstance(y, Tensor) or y.shape != (n,) or y.is_floating_point() or y.is_complex():
+        raise OneshotError(
+            f"{key}: makes labels of {_told(y)}, and must make a whole number an image, of shape [{n}], or None"
+        )
+    y = y.long()
+    if n and bool(((y < 0) | (y >= classes)).any()):
+        raise OneshotError(
+            f"{key}: makes labels from {int(y.min())} to {int(y.max())}, and these data's classes are 0 to "
+            f"{classes - 1}"
+        )
+    return y
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _told(value: Any) -> str:
+    """What something is, in a line: its type, and the shape and numbers of a tensor."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"shape {list(value.shape)} ({str(value.dtype).removeprefix('torch.')})"
