@@ -10,7 +10,7 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
-from oneshot_fl.models.trial import answered
+from oneshot_fl.models.trial import NO_LOGITS, answered, are_probabilities
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
@@ -108,8 +108,8 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
             f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out "
             "of its forward"
         )
-    if bool((answer >= 0).all()) and torch.allclose(answer.sum(dim=1), torch.ones(2), atol=1e-4):
-        raise OneshotError(f"{name}: answers with probabilities instead of logits; leave the softmax at its end out")
+    if are_probabilities(answer):
+        raise OneshotError(f"{name}: {NO_LOGITS}")
 
 
 def _given(told: ModelDescription, known: Sequence[Architecture], count: int) -> tuple[Tensor, ...]:

@@ -9,20 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.memory import memory_here
 
+NO_LOGITS = "answers with probabilities instead of logits; leave the softmax at its end out"
+
 
 def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
-    """Whether each can be made for images that are there now, and answers.
+    """Whether each can be made for images that are there now, and answers; somebody else's is made and asked indeed.
 
     Raises:
         OneshotError: naming what cannot, or what is larger than this machine's memory.
     """
     for each in {str(each.recipe.settings): each for each in architectures}.values():
         try_model(each.name, each.build, spec)
+        if each.is_foreign:
+            _require_logits(each, spec)
 
 
 def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, answers: bool = True) -> nn.Module | None:
@@ -62,6 +66,28 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             f"classes with {told}"
         )
     return model
+
+
+@torch.no_grad()
+def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
+    """Losses and ensembles take what a classifier answers for logits, and never notice that it is something else."""
+    model = architecture.student(spec, seed=0).eval()
+    if not _is_classifier(model):
+        return
+    images = torch.zeros(2, spec.channels, spec.size, spec.size)
+    try:
+        answer = model(images)
+    except Exception as error:  # whatever a model raises over its images is its answer
+        raise OneshotError(
+            f"{architecture.name}: does not run on {tuple(images.shape)} ({named_line(error)})"
+        ) from error
+    if are_probabilities(answer):
+        raise OneshotError(f"{architecture.name}: {NO_LOGITS}")
+
+
+def are_probabilities(answer: Tensor) -> bool:
+    """Whether answers `[b, c]` are what a softmax leaves: none below zero, and one in all."""
+    return bool((answer >= 0).all()) and torch.allclose(answer.sum(dim=1), torch.ones(len(answer)), atol=1e-4)
 
 
 def _require_single_precision(model: nn.Module, name: str) -> None:

@@ -66,5 +66,32 @@ def test_what_changes_the_images_of_others_is_refused():
         check_models([Architecture(recipe_of(_InPlace, name="own"))], SMALL)
 
 
+class _OnlyHere(nn.Linear):
+    """Looks at numbers, which there are none of on `meta`; may end in a softmax, or run on no such images."""
+
+    def __init__(self, spec, *, ends_in_softmax=False, needs=0.0):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+        self.ends_in_softmax, self.needs = ends_in_softmax, needs
+
+    def forward(self, x):
+        if float(x.sum()) < self.needs:
+            raise ValueError("too dark")
+        logits = super().forward(x.flatten(1))
+        return logits.softmax(dim=1) if self.ends_in_softmax else logits
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"ends_in_softmax": True}, "^own: answers with probabilities instead of logits; leave the softmax"),
+        ({"needs": 1.0}, r"^own: does not run on \(2, 1, 8, 8\) \(ValueError: too dark\)"),
+    ],
+)
+def test_somebody_elses_model_is_asked_with_numbers_too(settings, line):
+    check_models([Architecture(recipe_of(_OnlyHere, name="own"))], SMALL)
+    with pytest.raises(OneshotError, match=line):
+        check_models([Architecture(recipe_of(_OnlyHere, name="own", **settings))], SMALL)
+
+
 def test_where_the_side_is_not_known_nothing_is_asked():
     try_model("picky", _architecture(side=224).build, SMALL, answers=False)
