@@ -15,7 +15,7 @@ from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
-from oneshot_fl.recipe import Recipe
+from oneshot_fl.recipe import Recipe, needs_of
 from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
@@ -82,7 +82,7 @@ class Term(Protocol):
 
     weight: float
     needs: ClassVar[frozenset[str]]
-    """Of the view: `teacher`, `statistics`, `features`, `start`."""
+    """Of the view: `teacher`, `statistics`, `features`, `start`; a user's own may leave it out and need nothing."""
 
     def __call__(self, view: View) -> Tensor:
         """A scalar, before weighting."""
@@ -153,7 +153,7 @@ class Objective:
     @property
     def needs(self) -> frozenset[str]:
         """Everything that the terms with a weight need."""
-        return frozenset().union(*(term.needs for term in self.terms.values()))
+        return frozenset().union(*(needs_of(term) for term in self.terms.values()))
 
     def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and every term's own unweighted, detached value.

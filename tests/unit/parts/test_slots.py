@@ -170,3 +170,10 @@ def test_a_warm_up_is_made_where_it_is_wanted_and_there_is_one():
     made = method.loop(_server(), warm_up=True).warm_up
     assert (made.passes, made.objective.terms["ce"].weight) == (7, 0.5)
     assert made.optimizer([nn.Parameter(torch.ones(1))]).param_groups[0]["lr"] == 0.3
+
+
+def test_a_term_that_names_no_needs_has_none():
+    class Plain:
+        weight = 1.0
+
+    assert Objective({"own": Plain(), "kl": Distillation(1.0, temperature=1.0)}).needs == Distillation.needs
