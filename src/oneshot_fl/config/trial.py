@@ -52,11 +52,15 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
 
 def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
     """Whether a classifier runs a linear layer, as far as that is known; where nothing is, it is taken to."""
+    return _has_features(json.dumps(plain(node)), *shape_of(data))
+
+
+@cache  # every client of a job is asked about
+def _has_features(text: str, channels: int, side: int | None, classes: int) -> bool:
     from oneshot_fl.models.bank import linear_layers
     from oneshot_fl.models.trial import runs_a_linear_layer
 
-    channels, side, classes = shape_of(data)
-    model = _try_model(json.dumps(plain(node)), channels, side, classes)
+    model = _try_model(text, channels, side, classes)
     if model is None:
         return True
     return bool(linear_layers(model)) if side is None else runs_a_linear_layer(model, _spec(channels, side, classes))
