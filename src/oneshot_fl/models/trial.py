@@ -59,35 +59,43 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
             f"{name}: cannot be built for {shape} images and {spec.classes} classes ({one_line(error)}); change its "
             "settings or choose another architecture"
         ) from error
-    if answer is not None and (own := getattr(answer, "shape", None)) != (2, spec.classes):
-        told = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}"
-        raise OneshotError(
-            f"{name}: is no classifier, it does not answer with one number per class: to 2 images of {spec.classes} "
-            f"classes with {told}"
-        )
+    if asked:
+        _require_a_number_per_class(answer, spec, name)
     return model
 
 
 @torch.no_grad()
 def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     """Losses and ensembles take what a classifier answers for logits, and never notice that it is something else."""
-    model = architecture.student(spec, seed=0).eval()
+    name, model = architecture.name, architecture.student(spec, seed=0).eval()
     if not _is_classifier(model):
         return
     images = torch.zeros(2, spec.channels, spec.size, spec.size)
     try:
-        answer = model(images)
+        answer = answered(model, images, name)
+    except OneshotError:
+        raise
     except Exception as error:  # whatever a model raises over its images is its answer
-        raise OneshotError(
-            f"{architecture.name}: does not run on {tuple(images.shape)} ({named_line(error)})"
-        ) from error
+        raise OneshotError(f"{name}: does not run on {tuple(images.shape)} ({named_line(error)})") from error
+    _require_a_number_per_class(answer, spec, name)
     if are_probabilities(answer):
-        raise OneshotError(f"{architecture.name}: {NO_LOGITS}")
+        raise OneshotError(f"{name}: {NO_LOGITS}")
+
+
+def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str) -> None:
+    """Of a model's answer to two images."""
+    if (own := getattr(answer, "shape", None)) != (2, spec.classes):
+        told = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}"
+        raise OneshotError(
+            f"{name}: is no classifier, it does not answer with one number per class: to 2 images of {spec.classes} "
+            f"classes with {told}"
+        )
 
 
 def are_probabilities(answer: Tensor) -> bool:
     """Whether answers `[b, c]` are what a softmax leaves: none below zero, and one in all."""
-    return bool((answer >= 0).all()) and torch.allclose(answer.sum(dim=1), torch.ones(len(answer)), atol=1e-4)
+    sums = answer.sum(dim=1)
+    return bool((answer >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
 
 
 def _require_single_precision(model: nn.Module, name: str) -> None:

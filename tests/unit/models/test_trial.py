@@ -69,21 +69,25 @@ def test_what_changes_the_images_of_others_is_refused():
 class _OnlyHere(nn.Linear):
     """Looks at numbers, which there are none of on `meta`; may end in a softmax, or run on no such images."""
 
-    def __init__(self, spec, *, ends_in_softmax=False, needs=0.0):
+    def __init__(self, spec, *, ends_in_softmax=False, needs=0.0, several=False, double=False):
         super().__init__(spec.channels * spec.size**2, spec.classes)
-        self.ends_in_softmax, self.needs = ends_in_softmax, needs
+        self.ends_in_softmax, self.needs, self.several, self.double_ = ends_in_softmax, needs, several, double
 
     def forward(self, x):
         if float(x.sum()) < self.needs:
             raise ValueError("too dark")
         logits = super().forward(x.flatten(1))
-        return logits.softmax(dim=1) if self.ends_in_softmax else logits
+        logits = logits.double() if self.double_ else logits
+        answer = logits.softmax(dim=1) if self.ends_in_softmax else logits
+        return (answer, answer) if self.several else answer
 
 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
         ({"ends_in_softmax": True}, "^own: answers with probabilities instead of logits; leave the softmax"),
+        ({"ends_in_softmax": True, "double": True}, "^own: answers with probabilities"),
+        ({"several": True}, "^own: is no classifier, it does not answer with one number per class: .*tuple"),
         ({"needs": 1.0}, r"^own: does not run on \(2, 1, 8, 8\) \(ValueError: too dark\)"),
     ],
 )
