@@ -282,8 +282,7 @@ def check_method(method: Any) -> None:
 
 def _is_trained(method: Mapping[str, Any]) -> bool:
     """Whether a source has an optimiser; others draw or show their images, and an objective says nothing to them."""
-    node = method.get("source") or {}
-    return any("optimizer" in each for each in ([node] if "_target_" in node else node.values()) if each is not None)
+    return any("optimizer" in node for node in sources_of(method).values())
 
 
 def _check_no_rest(method: Mapping[str, Any], slot: str) -> None:
@@ -324,6 +323,16 @@ def _check_terms(key: str, terms: Any) -> None:
         check_call(own, term)
         if "weight" not in inspect.signature(target_of(own, term)).parameters:
             raise OneshotError(f"{own}._target_={term['_target_']}: takes no weight, which every term of a loss has")
+
+
+def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The nodes of a method's sources of images by their keys, in their order."""
+    node = method.get("source")
+    if node is None:
+        return {}
+    if "_target_" in node:
+        return {"method.source": node}
+    return {f"method.source.{name}": each for name, each in node.items() if each is not None}
 
 
 def inside(settings: Mapping[str, Any], key: str) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from oneshot_fl.config.groups import inside
+from oneshot_fl.config.groups import inside, sources_of
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError
@@ -29,16 +29,6 @@ def check_images(settings: Mapping[str, Any]) -> None:
     channels = shape_of(settings["data"])[0]
     _check_start(recitation)
     _check_drawn_of_others(sources, channels=channels)
-
-
-def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The nodes of a method's sources of images by their keys, in their order."""
-    node = method.get("source")
-    if node is None:
-        return {}
-    if "_target_" in node:
-        return {"method.source": node}
-    return {f"method.source.{name}": each for name, each in node.items() if each is not None}
 
 
 def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from oneshot_fl.config.groups import sources_of
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
 Status = Literal["done", "failed", "interrupted", "unfinished"]
@@ -132,8 +133,7 @@ class Run:
     @cached_property
     def row(self) -> str:
         """A text that runs of one method share whose own settings are the same, its sources in one order included."""
-        source = self.setting("method.source")
-        return canonical([self.own, list(source) if isinstance(source, dict) and "_target_" not in source else None])
+        return canonical([self.own, list(sources_of(self.setting("method") or {}))])
 
 
 def used_clients(summary: dict[str, Any]) -> list[int]:

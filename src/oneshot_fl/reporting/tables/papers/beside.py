@@ -11,7 +11,7 @@ from typing import Any
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.own import digests
-from oneshot_fl.reporting.tables.papers.matching import deviations, fits
+from oneshot_fl.reporting.tables.papers.matching import deviations, fits, proxy_of
 from oneshot_fl.reporting.tables.papers.parts import Found, Part, split
 from oneshot_fl.reporting.tables.papers.published import (
     AVERAGE,
@@ -151,19 +151,14 @@ def _columns(cells: list[Published], found: Found) -> list[str]:
     columns = []
     for method in dict.fromkeys(cell.method for cell in cells):
         own = [(cell, run) for cell, runs in found.items() if cell.method == method for run in runs]
-        proxies = sorted({_proxy(cell, run) for cell, run in own} - {""})
+        proxies = sorted({proxy_of(cell, run) for cell, run in own} - {""})
         columns += [f"{method} ({proxy})" for proxy in proxies] or [method]
     return columns
 
 
-def _proxy(cell: Published, run: Run) -> str:
-    """The proxy images that a number hangs on; clients and their ensembles know nothing of a method's."""
-    return "" if cell.method in OF_ANY_RUN else run.proxy
-
-
 def _cell(printed: Published, column: str, runs: list[Run], which: str) -> Cell:
     proxy = column.removeprefix(printed.method).strip(" ()")
-    own = [run for run in runs if not proxy or _proxy(printed, run) == proxy]
+    own = [run for run in runs if not proxy or proxy_of(printed, run) == proxy]
     values = _averages(printed, own, which) if printed.partition_value == AVERAGE else _by_seed(printed, own, which)
     # what another run of the seed tells is not missing
     used = [run for run in own if run.status == "done" or run.seed not in values]
@@ -249,7 +244,7 @@ def _record(cell: Cell) -> dict[str, Any]:
     printed, ours = cell.printed, cell.ours
     return {
         **{name: getattr(printed, name) for name in ("paper", "method", *AXES)},
-        "proxy": ",".join(sorted({_proxy(printed, run) for run in cell.runs} - {""})),
+        "proxy": ",".join(sorted({proxy_of(printed, run) for run in cell.runs} - {""})),
         "paper_percent": printed.value,
         "paper_std": printed.std,
         "doubtful": printed.doubtful,

@@ -230,10 +230,14 @@ def _architectures(run: Run) -> list[Difference]:
 
 def _held_out(cell: Published, run: Run, wanted: Expected) -> list[Difference]:
     """What was taken away from the clients, unless the paper does that."""
-    needs_images = run.proxy and cell.method not in OF_ANY_RUN
-    stated = {PAPERS[cell.paper].holdout if needs_images else None, wanted.values.get("proxy.fraction")}
+    stated = {PAPERS[cell.paper].holdout if proxy_of(cell, run) else None, wanted.values.get("proxy.fraction")}
     fraction = run.setting("proxy.fraction")
     return [Difference("proxy.fraction", fraction, None)] if run.holds_out and fraction not in stated else []
+
+
+def proxy_of(cell: Published, run: Run) -> str:
+    """The proxy images that a number hangs on; clients and their ensembles know nothing of a method's."""
+    return "" if cell.method in OF_ANY_RUN else run.proxy
 
 
 def uses(cell: Published, run: Run, key: str) -> bool:
