@@ -8,13 +8,11 @@ from omegaconf import DictConfig
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, plain
 from oneshot_fl.config.groups import sources_of
+from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import has_features
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import needs_of
-
-TERMS = ("objective", "student")
-"""The slots of a method that hold named loss terms."""
 
 
 def check_teacher(settings: Mapping[str, Any]) -> None:
@@ -84,12 +82,8 @@ def _needs(key: str, node: Any) -> frozenset[str]:
 
 def asking(settings: Mapping[str, Any], need: str) -> list[str]:
     """Keys of ensembles, and of loss terms with a weight, that declare a need."""
-    method, rows = settings["method"], settings["evaluate"]["ensembles"]
-    parts = {
-        "method.ensemble": method.get("ensemble"),
-        **{f"method.{slot}.{name}": term for slot in TERMS for name, term in (method.get(slot) or {}).items()},
-        **{f"evaluate.ensembles.{name}": row for name, row in rows.items()},
-    }
+    own = {"method.ensemble": settings["method"].get("ensemble")}
+    parts = own | terms_at(settings, ("method.objective", "method.student")) | tested(settings)
     weighed = {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
     return [key for key, part in weighed.items() if need in needs_of(target_of(key, part))]
 

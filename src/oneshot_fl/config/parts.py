@@ -2,7 +2,7 @@
 
 import dis
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from oneshot_fl.config.compose import did_you_mean
@@ -36,6 +36,7 @@ ENSEMBLE = Slot(
 )
 
 
+TERMS = ("method.objective", "method.student", "method.warm_up.student", "recite.objective")
 OF_PART = NEEDS_OF_SERVER | NEEDS_OF_RUN
 OF_ENSEMBLE = OF_PART | NEEDS_OF_VOTES
 
@@ -46,7 +47,7 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     Raises:
         OneshotError: the class of a source or of the ensemble lacks something, or a part needs what there is not.
     """
-    for key, node in _terms(settings).items():
+    for key, node in terms_at(settings, TERMS).items():
         _check_needs(key, node, "a loss term", NEEDS_OF_VIEW)
     for key, node in _made_with_server(settings).items():
         _check_needs(key, node, "a part", OF_PART)
@@ -59,9 +60,14 @@ def check_parts(settings: Mapping[str, Any]) -> None:
         _check_class("method.ensemble", method["ensemble"], ENSEMBLE)
 
 
-def _terms(settings: Mapping[str, Any]) -> dict[str, Any]:
-    groups = ("method.objective", "method.student", "method.warm_up.student", "recite.objective")
+def terms_at(settings: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
+    """The named loss terms of groups by their keys."""
     return {f"{group}.{name}": node for group in groups for name, node in (inside(settings, group) or {}).items()}
+
+
+def tested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The ensembles that are tested beside the method's own, by their keys."""
+    return {f"evaluate.ensembles.{name}": row for name, row in settings["evaluate"]["ensembles"].items()}
 
 
 def _made_with_server(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +78,7 @@ def _made_with_server(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ensembles(settings: Mapping[str, Any]) -> dict[str, Any]:
     own = inside(settings, "method.ensemble")
-    rows = {f"evaluate.ensembles.{name}": row for name, row in settings["evaluate"]["ensembles"].items()}
-    return rows if own is None else {"method.ensemble": own, **rows}
+    return tested(settings) if own is None else {"method.ensemble": own, **tested(settings)}
 
 
 def _check_needs(key: str, node: Any, who: str, known: frozenset[str]) -> None:
