@@ -13,7 +13,7 @@ from oneshot_fl.aggregation.found import Found
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
-from oneshot_fl.config.tried import latent_of, require_memory, require_runs, require_teaches
+from oneshot_fl.config.tried import latent_of, require_upload
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -114,13 +114,10 @@ def _tried(read: Sequence[Member], before: set[str]) -> tuple[list[Member], list
 
 
 def _failing(member: Member) -> Quarantined | None:
-    model, told, known, name = member.model, member.description, member.architectures, member.name
     try:
-        require_memory(model, told, known, name, gradients=True)
-        require_runs(model, told, known, name)
-        require_teaches(model, told, name)
+        require_upload(member.model, member.description, member.architectures, member.name)
     except OneshotError as error:
-        return _refused(name, error)
+        return _refused(member.name, error)
     return None
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config.compose import choice
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
-from oneshot_fl.config.tried import require_memory, require_runs, require_teaches
+from oneshot_fl.config.tried import require_upload
 from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
@@ -49,10 +49,7 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
         file = read_model(new, source=str(out))
         known = architectures(description, allowed=foreign, source=str(out))
-        made = load(file, allowed=foreign)
-        require_memory(made, description, known, str(out), gradients=True)
-        require_runs(made, description, known, str(out))
-        require_teaches(made, description, str(out))
+        require_upload(load(file, allowed=foreign), description, known, str(out))
     return file.sha256
 
 

@@ -16,6 +16,17 @@ COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
 
 
+def require_upload(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+    """All that a server asks of an upload's model before it is used; the arguments are those of `require_memory`.
+
+    Raises:
+        OneshotError: it would fill the memory, does not run, or cannot be learnt from.
+    """
+    require_memory(model, told, known, name, gradients=True)
+    require_runs(model, told, known, name)
+    require_teaches(model, told, name)
+
+
 def require_memory(
     model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str, *, gradients: bool
 ) -> None:

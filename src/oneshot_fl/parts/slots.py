@@ -14,7 +14,7 @@ from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
-from oneshot_fl.parts.view import View, Votes
+from oneshot_fl.parts.view import View, Votes, in_words
 from oneshot_fl.recipe import Recipe, needs_of
 from oneshot_fl.seeds import seeded
 
@@ -169,9 +169,8 @@ class Objective:
         """A term's value as it is; one number an image would train on the sum of the batch without a word."""
         if isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point():
             return value
-        told = "" if not isinstance(value, Tensor) else f" of shape {list(value.shape)} ({value.dtype})"
         raise OneshotError(
-            f"{f'{self.key}.{name}'.lstrip('.')}: the loss term returns a {type(value).__name__}{told}, and must "
+            f"{f'{self.key}.{name}'.lstrip('.')}: the loss term returns {in_words(value)}, and must "
             "return one floating-point number for the whole batch, a tensor of shape []; end it with .mean()"
         )
 

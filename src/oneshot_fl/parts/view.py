@@ -65,11 +65,16 @@ def require_logits(answer: Any, *, images: int, classes: int) -> Tensor:
     """
     if isinstance(answer, Tensor) and answer.shape == (images, classes) and answer.is_floating_point():
         return answer
-    told = f" of shape {list(answer.shape)} ({answer.dtype})" if isinstance(answer, Tensor) else ""
     raise OneshotError(
-        f"method.ensemble: answers with a {type(answer).__name__}{told}, and must answer with logits of shape "
+        f"method.ensemble: answers with {in_words(answer)}, and must answer with logits of shape "
         f"[{images}, {classes}], a row of {classes} classes for each of {images} images"
     )
+
+
+def in_words(returned: Any) -> str:
+    """What a part returned, for the line that says what it must: its type, and a tensor's shape and numbers."""
+    told = f" of shape {list(returned.shape)} ({returned.dtype})" if isinstance(returned, Tensor) else ""
+    return f"a {type(returned).__name__}{told}"
 
 
 class View:

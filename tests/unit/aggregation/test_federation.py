@@ -119,7 +119,7 @@ def tried(monkeypatch):
         names.append(name)
         require_runs(model, told, known, name)
 
-    monkeypatch.setattr("oneshot_fl.aggregation.federation.require_runs", recorded)
+    monkeypatch.setattr("oneshot_fl.config.tried.require_runs", recorded)
     return names
 
 
