@@ -31,9 +31,9 @@ def recipe_of(target: Callable[..., Any], /, **settings: Any) -> Recipe[Any]:
 
 def uploads_of(models: Sequence[nn.Module], sizes: Sequence[int], decoders: Sequence[DecoderUpload] = ()) -> Uploads:
     """Uploads of classifiers with their numbers of samples, and of decoders."""
-    names = [f"client {k}" for k in range(len(models))]
-    sent = zip(models, sizes, names, strict=True)
-    return Uploads(tuple(ClassifierUpload(model, size, name, name=name) for model, size, name in sent), tuple(decoders))
+    sent = zip(models, sizes, [f"client {k}" for k in range(len(models))], strict=True)
+    classifiers = (ClassifierUpload(model, size, name, name=name) for model, size, name in sent)
+    return Uploads(tuple(replace(upload, draws=k) for k, upload in enumerate(classifiers)), tuple(decoders))
 
 
 def decoder_of(vae: CVAE, label_counts: Sequence[int], *, key: str = "decoder") -> DecoderUpload:

@@ -212,10 +212,10 @@ def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) 
 
 def received(clients: list[TrainedClient]) -> Uploads:
     """What the server receives of the clients, by kind."""
-    sent = [replace(client.upload, name=f"client {k}") for k, client in enumerate(clients)]
+    sent = {k: replace(client.upload, name=f"client {k}") for k, client in enumerate(clients)}
     return Uploads(
-        tuple(upload for upload in sent if isinstance(upload, ClassifierUpload)),
-        tuple(upload for upload in sent if isinstance(upload, DecoderUpload)),
+        tuple(replace(upload, draws=k) for k, upload in sent.items() if isinstance(upload, ClassifierUpload)),
+        tuple(upload for upload in sent.values() if isinstance(upload, DecoderUpload)),
     )
 
 

@@ -21,6 +21,8 @@ NEEDS_OF_RUN = frozenset({"chain", "clients_start", "own_decoder", "same_archite
 """What a part may need of how clients and student are built and begin."""
 NEEDS_OF_VOTES = frozenset({"features", "labels"})
 """What an ensemble may need besides, of the votes that it is asked with."""
+NEEDS_OF_POOL = frozenset({"earlier_rounds"})
+"""And of the pool that it learns from: images of other rounds than the newest."""
 NEEDS_OF_VIEW = frozenset({"features", "start", "statistics", "teacher"})
 """What a loss term may need, of the view that it is called with."""
 
@@ -53,6 +55,18 @@ class Recipe(Generic[T]):
 def needs_of(part: Any) -> frozenset[str]:
     """What a part, or the class or function that makes it, declares that it needs."""
     return getattr(part, "needs", frozenset())
+
+
+def needs_of_start(init: Any, of_terms: frozenset[str]) -> frozenset[str]:
+    """What the student's start needs where a loss term holds the student to it: all that it is made of.
+
+    Without those it would be random weights, which are nothing to be held to.
+
+    Args:
+        init: what says how the student begins; it may name in `uses` what it can do without.
+        of_terms: what the student's loss terms need.
+    """
+    return getattr(init, "uses", frozenset()) if "start" in of_terms else frozenset()
 
 
 def described(value: Any) -> Any:

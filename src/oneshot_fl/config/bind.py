@@ -34,7 +34,7 @@ from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
-from oneshot_fl.recipe import NEEDS_OF_RUN, NEEDS_OF_VOTES, Recipe
+from oneshot_fl.recipe import NEEDS_OF_POOL, NEEDS_OF_RUN, NEEDS_OF_VOTES, Recipe
 
 PATHS = ("root", "cache")
 """Keys of a data set that name folders."""
@@ -286,7 +286,7 @@ def _reference(cfg: DictConfig, node: DictConfig, *others: str) -> dict[str, Any
     return {"architecture": _architecture(chosen), "training": _with_optimizer(Training, own), **known}
 
 
-WITHOUT_ASKING = NEEDS_OF_RUN | NEEDS_OF_VOTES | {"proxy"}
+WITHOUT_ASKING = NEEDS_OF_RUN | NEEDS_OF_VOTES | NEEDS_OF_POOL | {"proxy"}
 """Needs that a run meets by itself or that have checks of their own."""
 
 

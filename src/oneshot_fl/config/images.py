@@ -15,8 +15,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
 
     Raises:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
-            the batch that they are; a generator is to begin as images that it cannot show; or a source draws from
-            images of others, and none makes any before it.
+            the batch that they are; a generator is to begin as images that it cannot show; a source draws from images
+            of others, and none makes any before it; or an ensemble learns from earlier rounds, and none is kept.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
@@ -29,6 +29,7 @@ def check_images(settings: Mapping[str, Any]) -> None:
     channels = shape_of(settings["data"])[0]
     _check_start(recitation)
     _check_drawn_of_others(sources, channels=channels)
+    _check_earlier_rounds(method)
 
 
 def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
@@ -72,6 +73,20 @@ def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels
     if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
         raise OneshotError(
             f"{first}: is drawn of images that other sources make before it, and none does; leave it out too (~{first})"
+        )
+
+
+def _check_earlier_rounds(method: Mapping[str, Any]) -> None:
+    """An ensemble that learns from all rounds but the newest would stay as it began in a pool of one round."""
+    pool, ensemble = method.get("pool") or {}, method.get("ensemble") or {}
+    if not ensemble or "earlier_rounds" not in needs_of(target_of("method.ensemble", ensemble)):
+        return
+    one = {"method.pool.rounds=1": pool.get("rounds") == 1, "method.pool.refill=false": pool.get("refill") is False}
+    if ensemble.get("include_newest") is not True and (why := [key for key, holds in one.items() if holds]):
+        newest = " or set method.ensemble.include_newest=true" if "include_newest" in ensemble else ""
+        raise OneshotError(
+            f"{' '.join(why)}: method.ensemble={ensemble.get('name')} learns from the images of all rounds but the "
+            f"newest, and none of them stays; choose method/pool=growing with two rounds or more{newest}"
         )
 
 

@@ -12,7 +12,7 @@ from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import has_features
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.recipe import needs_of
+from oneshot_fl.recipe import needs_of, needs_of_start
 
 
 def check_teacher(settings: Mapping[str, Any]) -> None:
@@ -66,8 +66,15 @@ def check_kinds(cfg: DictConfig) -> None:
 def method_needs(cfg: DictConfig) -> frozenset[str]:
     """What the method's slots need; where it has an ensemble, classifiers to ask."""
     init, asks = cfg.method.get("init"), cfg.method.get("ensemble") is not None
-    of_init = frozenset() if init is None else _needs("method.init", init)
+    of_init = frozenset() if init is None else _needs("method.init", init) | _start_needs(cfg)
     return of_init | source_needs(cfg) | frozenset({"classifiers"} if asks else ())
+
+
+def _start_needs(cfg: DictConfig) -> frozenset[str]:
+    """What the student's start needs, where one of its loss terms holds it to that."""
+    terms = terms_at({"method": plain(cfg.method)}, ("method.student",))
+    weighed = [_needs(key, term) for key, term in terms.items() if term.get("weight") != 0]
+    return needs_of_start(target_of("method.init", plain(cfg.method.init)), frozenset().union(*weighed))
 
 
 def source_needs(cfg: DictConfig) -> frozenset[str]:

@@ -10,7 +10,7 @@ from oneshot_fl.config.groups import inside, sources_of
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
-from oneshot_fl.recipe import NEEDS_OF_RUN, NEEDS_OF_SERVER, NEEDS_OF_VIEW, NEEDS_OF_VOTES, needs_of
+from oneshot_fl.recipe import NEEDS_OF_POOL, NEEDS_OF_RUN, NEEDS_OF_SERVER, NEEDS_OF_VIEW, NEEDS_OF_VOTES, needs_of
 
 
 class Slot(NamedTuple):
@@ -38,7 +38,7 @@ ENSEMBLE = Slot(
 
 TERMS = ("method.objective", "method.student", "method.warm_up.student", "recite.objective")
 OF_PART = NEEDS_OF_SERVER | NEEDS_OF_RUN
-OF_ENSEMBLE = OF_PART | NEEDS_OF_VOTES
+OF_ENSEMBLE = OF_PART | NEEDS_OF_VOTES | NEEDS_OF_POOL
 
 
 def check_parts(settings: Mapping[str, Any]) -> None:

@@ -66,7 +66,7 @@ class BoostedWeights(nn.Module):
         normalise: divide by the sum of w.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "earlier_rounds"})
     weights: Tensor
     rate: Tensor
 

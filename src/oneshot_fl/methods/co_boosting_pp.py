@@ -31,7 +31,7 @@ no clipping of gradients. With all clients taking part, the code's second balanc
 is always 0 and its top-k selection picks everybody; both are left out.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -61,6 +61,7 @@ class GatedExperts(Gated):
         expert_grad: whether a gradient reaches the images through the clients too (the code: false).
     """
 
+    needs: ClassVar[frozenset[str]] = Gated.needs | {"earlier_rounds"}
     moments: Tensor
     steps: Tensor
 

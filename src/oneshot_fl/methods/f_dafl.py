@@ -64,4 +64,5 @@ class InformationEntropy:
     def __call__(self, view: View) -> Tensor:
         """One number per batch."""
         mean = view.teacher.softmax(dim=1).mean(dim=0)
-        return torch.xlogy(mean, mean).sum() / math.log(10)
+        smallest = torch.finfo(mean.dtype).tiny  # of a class that nobody says at all the gradient of 0 log 0 is NaN
+        return (mean * mean.clamp_min(smallest).log()).sum() / math.log(10)

@@ -105,7 +105,8 @@ class StratifiedAggregation(Fixed):
         if self.space == "logits":
             return self.scale * weighed
         smallest = torch.finfo(weighed.dtype).tiny
-        return self.scale * (weighed / weighed.sum(dim=1, keepdim=True)).clamp_min(smallest).log()
+        known = weighed.clamp_min(smallest)  # clients may give all classes that U leaves them a probability of 0
+        return self.scale * (known / known.sum(dim=1, keepdim=True)).log()
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
+from oneshot_fl.models.soundness import first_not_finite
 from oneshot_fl.parts.inits import mean_state
 from oneshot_fl.parts.uploads import Server
 
@@ -55,8 +56,18 @@ class OptimalTransport:
         self.uploads = server.uploads
 
     def __call__(self, student: nn.Module) -> nn.Module:
-        """The student with the fused weights loaded."""
+        """The student with the fused weights loaded.
+
+        Raises:
+            OneshotError: weights of an upload are not finite, so its units are near to none.
+        """
         uploads = self.uploads
+        for upload in uploads.classifiers:
+            if tensor := first_not_finite(upload.model):
+                raise OneshotError(
+                    f"method=ot: tensor {tensor} of {upload.name} is not finite, so its units cannot be aligned; "
+                    "gate=checks turns such uploads away"
+                )
         anchor = uploads.models[uploads.sizes.index(max(uploads.sizes))]
         aligned = [aligned_state(model, anchor) for model in uploads.models]
         student.load_state_dict(mean_state(aligned, uploads.sizes))

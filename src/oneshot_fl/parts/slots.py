@@ -15,7 +15,7 @@ from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes, in_words
-from oneshot_fl.recipe import Recipe, needs_of
+from oneshot_fl.recipe import Recipe, needs_of, needs_of_start
 from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
@@ -237,7 +237,9 @@ class Method:
     def needs(self) -> frozenset[str]:
         """What its slots need of the server, of the clients, or of how the student is built."""
         slots = (self.init, self.ensemble, *self.sources.values(), self.perturb)
-        return frozenset().union(*(slot.needs for slot in slots if slot is not None))
+        own = frozenset[str]().union(*(slot.needs for slot in slots if slot is not None))
+        terms = (term.needs for term in self.student.values() if term.settings["weight"] != 0)
+        return own | needs_of_start(self.init.target, frozenset[str]().union(*terms))
 
     @property
     def uses(self) -> frozenset[str]:

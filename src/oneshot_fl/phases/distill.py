@@ -22,18 +22,19 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
+from oneshot_fl.data.batches import last_joined
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, Mode
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.per_architecture import members_of
-from oneshot_fl.parts.ensembles import NoTeacher
+from oneshot_fl.models.soundness import first_unsound
+from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, ask, require_logits, taught
 from oneshot_fl.phases.schedule import anneal, factor
-from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed
@@ -190,14 +191,17 @@ class DistillModule(LightningModule):
         packed, (y, trust) = self.pool.pack(made.x), _trusted(made)
         if isinstance(self.ensemble, NoTeacher) and made.y is not None:
             return Entry(packed, y, packed.new_empty(len(y), 0), trust)
-        parts = zip(
-            self.pool.unpack(packed).split(self.settings.batch_size), y.split(self.settings.batch_size), strict=True
-        )
+        parts = zip(self._asked_together(self.pool.unpack(packed)), self._asked_together(y), strict=True)
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
         if made.y is None:
             votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
         kept = [_rows(self.ensemble.remember(each), len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
+
+    def _asked_together(self, column: Tensor) -> list[Tensor]:
+        """Images or labels in batches, such as the ensemble can be asked with."""
+        parts = list(column.split(self.settings.batch_size))
+        return last_joined(parts) if needs_several(self.ensemble) else parts
 
     def _student_loss(self, entry: Entry) -> Tensor:
         x = entry.x if self.perturb is None else self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)

@@ -1,6 +1,6 @@
 """Phase 3 as a whole: the global model from the uploads, made once, resumable after every round, stored."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,7 @@ def _make(
     with seeded(settings.seed, "parts"):  # ours draw nothing yet, those of users may
         init = method.init(server)
         model = together([init(member) for member in members_of(student)])
-        loop = method.loop(replace(server, student=model), warm_up=not all_alike(server.uploads.models))
+        loop = method.loop(replace(server, student=model), warm_up=_differ(server.uploads.models, model))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
@@ -164,6 +164,11 @@ def _make(
         **_prefixed("held", _held_images(module, server.spec)),
     }
     return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, cost=checkpoint.counted)
+
+
+def _differ(clients: Sequence[nn.Module], student: nn.Module) -> bool:
+    """Whether there are classifiers whose mean the student, or one that votes in it, cannot wholly begin at."""
+    return bool(clients) and not all_alike([*clients, *members_of(student)])
 
 
 def _prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ from oneshot_fl.models.bank import ClientBank, has_batch_norm
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.models.soundness import first_not_finite
 from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
@@ -30,7 +31,6 @@ from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.piecewise import Counted, piecewise
 from oneshot_fl.phases.schedule import anneal
 from oneshot_fl.phases.side_by_side import make_all
-from oneshot_fl.phases.soundness import first_not_finite
 from oneshot_fl.phases.trainer import TrainerSettings, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.seeds import torch_generator
@@ -155,15 +155,15 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
     m = len(uploads.classifiers)
     task = context.progress.task("recitals", m * settings.images, "images")
     wanted = []
-    for k, upload in enumerate(uploads.classifiers):
+    for upload in uploads.classifiers:
         inputs = {
             "client": upload.key,
             "label_counts": _known(upload, settings),
-            "number": k,
+            "number": upload.draws,
             "spec": described(spec),
             "settings": described(settings),
         }
-        make = partial(_recital, upload, spec, settings, context.trainer, task, k)
+        make = partial(_recital, upload, spec, settings, context.trainer, task)
         wanted.append(keyed(Wanted("recite", inputs, make), __name__))
     artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
@@ -177,12 +177,11 @@ def _recital(
     settings: Recitation,
     trainer: TrainerSettings,
     task: Task,
-    k: int,
     work: Path,
 ) -> Artifact:
     """One client's, batch by batch."""
-    y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", k))
-    invert = partial(_invert, upload, spec, settings, trainer, k)
+    y = _labels(upload, spec, settings, torch_generator(settings.seed, "recital labels", upload.draws))
+    invert = partial(_invert, upload, spec, settings, trainer)
     batches = enumerate(y.split(settings.batch_size))
     makes = {f"batch-{number:04d}.pt": partial(invert, labels, number) for number, labels in batches}
     images, cost = piecewise(makes, work, task)
@@ -223,12 +222,11 @@ def _invert(
     spec: DataSpec,
     settings: Recitation,
     trainer_settings: TrainerSettings,
-    k: int,
     y: Tensor,
     number: int,
 ) -> Counted:
     """One batch as bytes `[b, C, H, W]`; its random draws depend on the client and the batch only."""
-    rng = torch_generator(settings.seed, "recital", k, number)
+    rng = torch_generator(settings.seed, "recital", upload.draws, number)
     generator = settings.generator(spec=spec)
     generator.reset(rng)
     z = generator.sample_noise(len(y), rng)

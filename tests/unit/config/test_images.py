@@ -36,6 +36,9 @@ def _weightless(key: str, *terms: str) -> list[str]:
             ["method=dense", f"+method.objective.own={{_target_: {STARTS}, weight: 1, per_class: false}}"],
             "method.objective.own: .*method.student",
         ),
+        (["method=co_boosting", "method.pool.rounds=1"], "method.pool.rounds=1: .*=boosted .*include_newest=true"),
+        (["method=co_boosting", "method/pool=fixed"], "method.pool.rounds=1 method.pool.refill=false: .*=boosted"),
+        (["method=co_boosting_pp", "method.pool.rounds=1"], "method.pool.rounds=1: .*=gated .* two rounds or more$"),
         *(
             ([f"+method/ensemble@evaluate.ensembles.mine={name}"], "evaluate.ensembles.mine: is fitted to the images")
             for name in ("evidence", "boosted", "gated", "intactofl", "noise_adapted")
@@ -55,6 +58,9 @@ def test_what_does_not_fit_is_told_before_training(overrides, says):
         ["method=fedchorus", *COLOUR, "~method.source.recitals", "~method.source.variations"],
         ["method=fedhydra", *_weightless("method.objective", "ce", "bn")],
         ["method=f_adi", "method.source.batch_size=16", "method.source.generator.count=16"],
+        ["method=co_boosting", "method.pool.rounds=2"],
+        ["method=co_boosting", "method.pool.rounds=1", "method.ensemble.include_newest=true"],
+        ["method=intactofl", "method.pool.rounds=1"],  # its gate learns from the newest round as well
         ["method=dfdg", "+method/ensemble@evaluate.ensembles.mine=label_shares"],
     ],
 )

@@ -14,6 +14,7 @@ from tests.composing import compose_config
         (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=half_cvae"),
         (["method=dense", "clients=all_cvae"], r"^method=dense: needs clients that upload classifiers"),
         (["method=fedavg", "clients=all_cvae"], r"^method=fedavg: needs clients that upload classifiers"),
+        (["method=fedmho_sd", "clients=all_cvae"], r"^method=fedmho_sd: needs clients that upload classifiers"),
         (
             ["method=fedmho", "clients=half_cvae", "communication_rounds=2"],
             r"^communication_rounds=2: clients with a VAE",
@@ -31,6 +32,12 @@ def test_what_a_method_needs_is_that_of_its_slots():
     assert method_needs(dense) == {"classifiers"}  # its ensemble asks them
     assert "decoders" in source_needs(fedmho) <= method_needs(fedmho)
     assert source_needs(fedavg) == frozenset()
+
+
+def test_a_student_that_is_held_to_its_start_needs_what_that_is_made_of():
+    held = compose_config("method=fedmho_sd"), compose_config("method=fedmho_sd", "method.student.kl.weight=0")
+    assert ["classifiers" in method_needs(cfg) for cfg in held] == [True, False]
+    assert "classifiers" not in method_needs(compose_config("method=fedmho_sd", "method/init=fresh"))
 
 
 def test_a_term_without_weight_asks_nothing():

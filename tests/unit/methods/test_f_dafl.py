@@ -30,3 +30,13 @@ def test_entropy_is_lowest_for_balanced_classes_and_counts_in_log10():
         teacher = torch.tensor([[60.0, 0.0], [60.0, 0.0]])
 
     assert_close(InformationEntropy(1.0)(OneClass()), torch.tensor(0.0))
+
+
+def test_a_class_that_nobody_says_leaves_the_gradient_of_the_entropy_finite():
+    class Unsaid(_View):
+        teacher = torch.tensor([[150.0, 149.0, 0.0]], requires_grad=True)  # exp(-150) is 0 in single precision
+
+    InformationEntropy(1.0)(Unsaid()).backward()
+    # d/dz_0 of sum_c p_c ln p_c is p_0 (ln p_0 - sum_c p_c ln p_c) = p_0 p_1 (ln p_0 - ln p_1) = p_0 p_1 (1 - 0)
+    slope = torch.tensor([1.0, 0.0]).softmax(0).prod().item() / math.log(10)
+    assert_close(Unsaid.teacher.grad, torch.tensor([[slope, -slope, 0.0]]))

@@ -83,6 +83,13 @@ def test_probabilities_are_weighed_and_renormalised():
     assert_close(halved(votes_of(P, y)), ensemble(votes_of(P, y)) / 2)
 
 
+def test_clients_that_rule_out_all_that_they_are_trusted_with_know_nothing_together():
+    """U_c leaves each the class that it gives exp(-120), 0 in single precision: both classes are as likely, not NaN."""
+    P = torch.tensor([[[0.0, 120.0]], [[120.0, 0.0]]])
+    ensemble = StratifiedAggregation(_server(torch.eye(2)), **PAPER | {"space": "probabilities"})
+    assert_close(ensemble(votes_of(P, torch.tensor([0]))).exp(), torch.tensor([[0.5, 0.5]]))
+
+
 def test_stratified_aggregation_equals_algorithm_3_written_with_loops():
     m, b, c = 3, 5, 4
     guidance, P, y = torch.rand(c, m), torch.randn(m, b, c), torch.randint(c, (b,))

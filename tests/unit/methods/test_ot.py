@@ -69,6 +69,15 @@ def test_a_permuted_copy_is_the_same_function_and_fuses_to_it(build):
     torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_upload_that_is_not_finite_is_named(value):
+    models = [lenet5(SPEC) for _ in range(2)]
+    with torch.no_grad():
+        models[1][-1].bias[0] = value
+    with pytest.raises(OneshotError, match=r"^method=ot: tensor \d+\.bias of client 1 is not finite, .*gate=checks"):
+        OptimalTransport(server_of(models, [1, 1]))(lenet5(SPEC))
+
+
 def test_the_anchor_has_most_samples_and_ties_go_to_the_lowest_id():
     models = [nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(3)]
     for sizes, expected in (([1, 5, 5], 1), ([7, 5, 5], 0)):

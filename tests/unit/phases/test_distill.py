@@ -56,6 +56,17 @@ def test_images_enter_the_pool_with_labels_and_how_far_these_are_trusted(labels,
     assert entry.answers.tolist() == [[0.0, 2.0, 3.0]] * 2
 
 
+@pytest.mark.parametrize(("together", "parts"), [(True, [4, 5]), (False, [4, 4, 1])])
+def test_an_ensemble_that_normalises_by_the_batch_is_asked_about_no_single_image(together, parts, monkeypatch):
+    module = _module([FixedLogits([0.0, 4.0, 3.0])])
+    module.ensemble.by_the_batch, asked = together, list[int]()
+    remember = module.ensemble.remember
+    monkeypatch.setattr(module.ensemble, "remember", lambda votes: (asked.append(len(votes.y)), remember(votes))[1])
+    entry = module._entry(Made(torch.rand(9, 1, 8, 8), torch.zeros(9, dtype=torch.long)))
+    assert asked == parts
+    assert len(entry.y) == len(entry.answers) == 9
+
+
 class _Brighter:
     """Every pixel by one."""
 

@@ -19,6 +19,7 @@ from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cost import multiply_accumulates
 from oneshot_fl.models.generators import ConvGenerator
+from oneshot_fl.models.per_architecture import together
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
 from oneshot_fl.parts.moved import Moved
@@ -28,6 +29,7 @@ from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
 from oneshot_fl.parts.uploads import Recital
+from oneshot_fl.phases import global_model
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.distill import Distillation, DistillModule, of_source
 from oneshot_fl.phases.global_model import StudentPlan, distill
@@ -339,6 +341,21 @@ def test_what_a_warm_up_made_of_the_student_is_what_it_began_as_also_after_a_bre
     assert unbroken.history[0]["student"]["sd"] < unbroken.history[0]["warm_up"]["kl"]
     assert resumed.history == unbroken.history
     assert _same(resumed.model, unbroken.model)
+
+
+@pytest.mark.parametrize(
+    ("clients", "students", "warmed"),
+    [
+        ((True, True), (True,), False),  # the student begins as their mean
+        ((True, False), (True,), True),
+        ((True, True), (False,), True),
+        ((True, True), (True, False), True),  # of two that vote, one begins at random weights
+        ((), (True,), False),  # nobody to learn from
+    ],
+)
+def test_a_student_that_does_not_begin_as_the_mean_of_all_is_warmed_up(clients, students, warmed):
+    models = [cnn2(SPEC, norm=norm) for norm in clients]
+    assert global_model._differ(models, together([cnn2(SPEC, norm=norm) for norm in students])) == warmed
 
 
 def test_a_method_without_a_loop_is_its_init(data, server, context):

@@ -217,7 +217,14 @@ def test_a_term_cannot_look_at_a_student_that_there_is_not(uploads, context):
 
 def test_clients_of_one_model_have_recitals_of_their_own(uploads, context):
     first = uploads.classifiers[0]
-    same = Uploads((first, replace(first, name="its double")))
+    same = Uploads((first, replace(first, name="its double", draws=1)))
     recitals = _run(same, context).of_clients
     assert recitals[0].key != recitals[1].key
     assert not torch.equal(recitals[0].images, recitals[1].images)
+
+
+def test_what_a_client_recites_does_not_hang_on_who_else_is_left(uploads, context):
+    _, second = _run(uploads, context).of_clients
+    (alone,) = _run(uploads.without({"client 0": "says nothing"}), context).of_clients
+    assert alone.key == second.key
+    assert torch.equal(alone.images, second.images)

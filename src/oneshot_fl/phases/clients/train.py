@@ -19,6 +19,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Cost
 from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.cost import Passes, multiply_accumulates
+from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.module import Batch, ClientModule
@@ -27,7 +28,6 @@ from oneshot_fl.phases.clients.training import Sent, Training
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.side_by_side import make_all
-from oneshot_fl.phases.soundness import first_unsound
 from oneshot_fl.phases.trainer import EpochEnd, TrainerSettings, trainer_of
 from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.seeds import seeded, torch_generator

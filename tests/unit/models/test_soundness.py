@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.phases.soundness import first_not_finite, first_unsound
+from oneshot_fl.models.soundness import first_not_finite, first_unsound
 
 
 @pytest.mark.parametrize(("value", "unsound", "not_finite"), [(1.0, "", ""), (0.0, "0.running_var", "")])
