@@ -16,27 +16,40 @@ import benchmarks
 import oneshot_fl
 from benchmarks.options import Parser
 from oneshot_fl.code import digest
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.workers import PATIENCE
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import stoppable
 
-GRACE = 20.0
-"""Seconds that a piece has to leave its checkpoints when its time is over."""
+GRACE = PATIENCE + 10.0
+"""Seconds that a piece has to leave its checkpoints when its time is over: a sweep waits for its own workers."""
 ENDINGS = {0: "done", None: "goes on in the next call"}
 TINY = ("budget=demo", "clients.epochs=1", "distill.rounds=1", "stratify.steps=1", "generator.width=4", "trainer=cpu")
 """Overrides that let a CPU try all pieces."""
+OF_GPUS = ("tests/pipeline/test_gpu.py", "tests/pipeline/test_launchers.py")
+"""Where tests that need one are; other modules of that folder need packages that a machine with one may lack."""
 TWO_CLASSES = ("partition=classes_per_client", "partition.classes=2")
 """What the experiment of that name sets, for those who try it without one."""
 
 
-def pieces(data: str, out: Path, *, tiny: bool) -> dict[str, list[str]]:
-    """Commands by their names, in order."""
+def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Commands by their names, in order.
+
+    Args:
+        data: the folder of the data.
+        out: for all that the pieces leave.
+        tiny: runs of seconds instead, on a CPU.
+        overrides: of the runs, for data in another form than torchvision's: `data=image_folder data.name=cifar10`.
+    """
     python = [sys.executable, "-m"]
-    given = ["data=digits", *TINY] if tiny else ["data=cifar10", f"data.root={data}", "hydra/launcher=joblib"]
+    chosen = () if any(word.startswith("data=") for word in overrides) else ("data=cifar10",)
+    whole = [*chosen, f"data.root={data}", "hydra/launcher=joblib"]
+    given = [*(["data=digits", *TINY] if tiny else whole), *overrides]
     runs = [*python, "oneshot_fl", "-m", "seed=0", f"store={out / 'store'}"]
     speed = ["--only", "Start-up", "--repeats", "1"] if tiny else ["--only", "On an accelerator", "--repeats", "5"]
 
-    tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", "tests/pipeline"]
+    tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", *OF_GPUS]
 
     def column(name: str, *overrides: str) -> list[str]:
         experiment = () if tiny else (f"experiment=evidence/{name}",)
@@ -47,12 +60,12 @@ def pieces(data: str, out: Path, *, tiny: bool) -> dict[str, list[str]]:
         "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],
         "speed": [*python, "benchmarks", *speed, "--out", str(out / "speed.json")],
         "dirichlet": column("cifar10_dirichlet"),
-        "two classes": column("cifar10_two_classes", *(TWO_CLASSES if tiny else ())),
+        "two_classes": column("cifar10_two_classes", *(TWO_CLASSES if tiny else ())),
     }
 
 
 def require_data(data: str) -> None:
-    """Whether there is a folder to look for CIFAR-10 in.
+    """Whether there is a folder to look for data in.
 
     Raises:
         OneshotError: there is none.
@@ -60,7 +73,7 @@ def require_data(data: str) -> None:
     if not data or not Path(data).is_dir():
         raise OneshotError(
             f"--data {data}: there is no such folder; must be torchvision's root folder with CIFAR-10 "
-            "(make gpu-evidence DATA=folder)"
+            "(make gpu-evidence DATA=folder), or a folder of images with data=image_folder data.name=cifar10 besides"
         )
 
 
@@ -79,21 +92,28 @@ def _modules(package: Any) -> Iterator[str]:
 def work_off(commands: dict[str, list[str]], out: Path, *, seconds: float) -> list[str]:
     """Run what is not done until the time is over; the names of what is not done then.
 
-    A piece that fails is told and left for the next call, so that it does not keep the others from running.
+    A piece that fails is told and left for the next call, so that it does not keep the others from running. So is one
+    that was stopped: it comes last in the next call, as it may be one that begins anew and is longer than a call.
     """
     out.mkdir(parents=True, exist_ok=True)
     record, now = out / "done.json", code()
-    done: list[Any] = json.loads(record.read_text()) if record.is_file() else []
+    done, stopped = _noted(record), _noted(out / "stopped.json")
     end = time.monotonic() + seconds
     wanted = {name: {"name": name, "command": command, "code": now} for name, command in commands.items()}
-    for name, piece in wanted.items():
+    for name, piece in sorted(wanted.items(), key=lambda each: stopped.count(each[0])):
         if piece not in done and end - time.monotonic() > GRACE:
             ending = run_until(commands[name], end - GRACE, out / f"{name}.log")
             print(f"{name}: {ENDINGS.get(ending, f'failed ({ending}), see {name}.log')}", flush=True)
             if ending == 0:
                 done.append(piece)
-                record.write_text(json.dumps(done, indent=1))
+                write_atomically(record, json.dumps(done, indent=1))
+            elif ending is None:
+                write_atomically(out / "stopped.json", json.dumps([*stopped, name], indent=1))
     return [name for name, piece in wanted.items() if piece not in done]
+
+
+def _noted(file: Path) -> list[Any]:
+    return json.loads(file.read_text()) if file.is_file() else []
 
 
 def run_until(command: Sequence[str], end: float, log: Path) -> int | None:
@@ -127,6 +147,7 @@ def main() -> None:
     """The command line."""
     parser = Parser(prog="python -m benchmarks.gpu_evidence", description=__doc__)
     parser.add_argument("--data", nargs="?", default="data", const="", help="torchvision's root folder with CIFAR-10")
+    parser.add_argument("overrides", nargs="*", help="of the runs: data=image_folder data.name=cifar10")
     parser.add_argument("--out", type=Path, default=Path("outputs/gpu-evidence"), help="results, logs and the store")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this call")
     parser.add_argument("--tiny", action="store_true", help="try the pieces on a CPU, with runs of seconds")
@@ -134,7 +155,8 @@ def main() -> None:
         given = parser.parse_args()
         if not given.tiny:
             require_data(given.data)
-        left = work_off(pieces(given.data, given.out, tiny=given.tiny), given.out, seconds=60 * given.minutes)
+        commands = pieces(given.data, given.out, tiny=given.tiny, overrides=given.overrides)
+        left = work_off(commands, given.out, seconds=60 * given.minutes)
         print(f"not done: {', '.join(left)}; the same command goes on" if left else "all done")
 
 

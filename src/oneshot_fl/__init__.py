@@ -37,7 +37,18 @@ class Result:
         return self.summary["server"]["accuracy_last"]
 
     def model(self, *, allowed: Collection[str] = ()) -> "ServedModel":
-        """The global model, as `load` gives it."""
+        """The global model, as `load` gives it.
+
+        Raises:
+            OneshotError: another run or aggregation has taken the folder since, or its model cannot be read.
+        """
+        from oneshot_fl.reporting.earlier import holds
+
+        if not holds(self.folder, self.summary):
+            raise OneshotError(
+                f"{self.folder}: holds another result by now; give every run a folder of its own, or take the model "
+                f"that is there with oneshot_fl.load({str(self.folder)!r})"
+            )
         return load(self.folder, allowed=allowed)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oneshot_fl.devices import lease_device
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
+from oneshot_fl.reporting.earlier import tell_of_result
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, record_of
 from oneshot_fl.reporting.record import Trace, traced
 
@@ -38,6 +39,7 @@ def job(
         place.remember(folder)
         print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
         return summary
+    tell_of_result(folder)
     with traced(folder, known) as trace:
         _lease(config, trace)
         experiment = bind()
@@ -69,6 +71,7 @@ def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, A
     """
     if done.resolve() == folder.resolve():
         return adopt(done, folder)
+    tell_of_result(folder)
     with traced(folder, record_of(done, known)):
         return adopt(done, folder)
 

@@ -226,6 +226,28 @@ def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     assert told == ["quick: done", "wrong: failed (3), see wrong.log", "long: goes on in the next call", *told[1:3]]
 
 
+def test_a_piece_that_was_stopped_keeps_no_other_from_running(tmp_path, monkeypatch):
+    def run_until(command, end, log):
+        ran.append(log.stem)
+        return None if log.stem == "long" else 0
+
+    ran = list[str]()
+    monkeypatch.setattr(gpu_evidence, "code", lambda: "now")
+    monkeypatch.setattr(gpu_evidence, "run_until", run_until)
+    assert gpu_evidence.work_off({"long": ["true"]}, tmp_path, seconds=60) == ["long"]
+    assert gpu_evidence.work_off({"long": ["true"], "next": ["true"]}, tmp_path, seconds=60) == ["long"]
+    assert ran == ["long", "next", "long"]
+
+
+def test_tests_that_need_a_gpu_are_those_of_the_evidence(tmp_path):
+    """Other modules there import what a machine with a GPU may lack, and one of those ends them all."""
+    modules = Path(__file__).parents[1].rglob("test_*.py")
+    marked = [path for path in modules if "pytest.mark." + "gpu" in path.read_text()]
+    named = {f"tests/pipeline/{path.name}" for path in marked}
+    assert len(named) >= 2
+    assert named == set(gpu_evidence.OF_GPUS) < set(gpu_evidence.pieces("DIR", tmp_path, tiny=False)["tests"])
+
+
 def test_a_piece_of_another_command_or_of_other_code_is_not_done(tmp_path, monkeypatch):
     def left(code, *words):
         monkeypatch.setattr(gpu_evidence, "code", lambda: code)
@@ -267,7 +289,7 @@ import sys
 from pathlib import Path
 from benchmarks import gpu_evidence
 gpu_evidence.code = lambda: "now"
-gpu_evidence.pieces = lambda *args, tiny: {{"long": [sys.executable, "-c", {child!r}]}}
+gpu_evidence.pieces = lambda *args, **more: {{"long": [sys.executable, "-c", {child!r}]}}
 sys.argv = ["gpu_evidence", "--tiny", "--out", "."]
 gpu_evidence.main()
 """
@@ -299,10 +321,14 @@ def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys)
 
 def test_pieces_are_what_their_names_say(tmp_path):
     whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
-    assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two classes"]
+    assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two_classes"]
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
-    assert "trainer=cpu" in tiny["two classes"]
-    assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two classes"])
+    assert "trainer=cpu" in tiny["two_classes"]
+    assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two_classes"])
+    images = gpu_evidence.pieces("DIR", tmp_path, tiny=False, overrides=("data=image_folder", "data.name=cifar10"))
+    assert [word for word in images["dirichlet"] if word.startswith("data")] == [
+        *("data.root=DIR", "data=image_folder", "data.name=cifar10")
+    ]
 
 
 def test_a_sweep_that_is_done_is_found_done(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from oneshot_fl.reporting.tables.runs import read_runs
 from tests.composing import CLIENTS, TINY
 
 
-def test_run_load_and_results_fit_each_other(tmp_path):
+def test_run_load_and_results_fit_each_other(tmp_path, capsys):
     overrides = (*TINY, f"store={tmp_path / 'store'}")
     dense = oneshot_fl.run("method=dense", *overrides, folder=tmp_path / "dense")
     votes = oneshot_fl.run(
@@ -26,6 +26,21 @@ def test_run_load_and_results_fit_each_other(tmp_path):
     assert torch.equal(model(images), oneshot_fl.load(tmp_path / "dense")(images))
     assert votes.model()(images).shape == (2, 10)
     assert [summary["method"] for summary in oneshot_fl.results(tmp_path)] == ["dense", "fedavg"]
+    assert "takes the place of" not in capsys.readouterr().err
+
+
+def test_a_run_in_the_folder_of_another_says_so_and_no_model_is_taken_for_the_first_ones(tmp_path, capsys):
+    own = ("method=fedavg", *TINY, f"store={tmp_path / 'store'}")
+    first = oneshot_fl.run(*own, folder=tmp_path / "run")
+    again = oneshot_fl.run(*own, folder=tmp_path / "run")
+    assert again.model().spec == first.model().spec
+    assert "takes the place of" not in capsys.readouterr().err
+    other = oneshot_fl.run(*own, "seed=1", folder=tmp_path / "run")
+    line = f"{tmp_path / 'run'}: holds a finished run (method fedavg, data digits, seed 0), which this one takes the"
+    assert line in capsys.readouterr().err
+    other.model()
+    with pytest.raises(OneshotError, match=r"run: holds another result by now; .*oneshot_fl\.load\("):
+        first.model()
 
 
 def test_what_runs_alike_measured_is_read_collected_and_in_one_row(tmp_path):

@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -43,6 +44,7 @@ def run(cfg: DictConfig) -> float:
     except Exception as error:
         OF_JOBS.append(error)
         if not single:
+            clear_frames(error.__traceback__)  # they hold the models of a run that is over, on the device of the next
             say(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise
 

@@ -1,16 +1,20 @@
 """What an earlier run left in a folder that is another one's now; whoever clears it away needs no drawing library."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from oneshot_fl.config.record import CONFIG, EXPORT, TRACE
+from oneshot_fl.config.record import CONFIG, EXPORT, SUMMARY, TRACE
 from oneshot_fl.disk import writing
 from oneshot_fl.process import say
 from oneshot_fl.tracking.told import METRICS
 
+OF_A_RESULT = ("kind", "method", "data", "seed", "settings", "uploads", "server")
+"""What tells in a summary one result from another."""
 FIGURES = ("partition", "confusion", "guidance", "accuracy", "synthetic", "recitals")
 FORMATS = ("png", "svg", "pdf")
 EVENTS = "tensorboard"
@@ -47,6 +51,28 @@ def tell_of_export(folder: Path) -> None:
         say(f"{folder / EXPORT}: is of the model before this one; export it anew")
 
 
+def tell_of_result(folder: Path) -> None:
+    """Say that a finished run lies there, whose result is about to be another's."""
+    if not (folder / SUMMARY).is_file():
+        return
+    record = _read(folder / TRACE, json.loads)
+    what = ", ".join(f"{key} {record[key]}" for key in ("method", "data", "seed") if key in record)
+    say(f"{folder}: holds a finished run{what and f' ({what})'}, which this one takes the place of")
+
+
+def holds(folder: Path, summary: Mapping[str, Any]) -> bool:
+    """Whether the result there is the one of a summary; also where none is left that could be another's.
+
+    The same run, made anew, is the same result, whatever it took.
+    """
+    there = _read(folder / SUMMARY, json.loads)
+    return not there or _of_a_result(there) == _of_a_result(summary)
+
+
+def _of_a_result(summary: Mapping[str, Any]) -> str:
+    return json.dumps([summary.get(key) for key in OF_A_RESULT])  # a tuple is a list, and NaN the same as NaN
+
+
 def logged(run: Path) -> Iterator[Path]:
     """Every file in the folders that loggers keep in a run's; none of a folder that another run lies in."""
     for folder in (run / name for name in sorted(_loggers_folders(run))):
@@ -57,19 +83,19 @@ def logged(run: Path) -> Iterator[Path]:
 
 def _loggers_folders(run: Path) -> set[str]:
     """The names of those folders, as far as the run's configuration tells."""
-    loggers = _configured(run).get("logger")
+    loggers = _read(run / CONFIG, yaml.safe_load).get("logger")
     settings = loggers.values() if isinstance(loggers, Mapping) else ()
     names = {str(each.get("name") or "") for each in settings if isinstance(each, Mapping)}
     return {EVENTS, *(name for name in names if re.fullmatch(r"\w[\w .-]*", name))}
 
 
-def _configured(run: Path) -> Mapping[str, object]:
-    """A run's configuration; nothing of one that ended before it left any, or where something else lies there."""
+def _read(file: Path, parse: Callable[[str], Any]) -> Mapping[str, Any]:
+    """What it says; nothing where a run ended before it left any, or where something else lies there."""
     try:
-        config = yaml.safe_load((run / CONFIG).read_text())
-    except (OSError, UnicodeError, yaml.YAMLError):
+        told = parse(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return config if isinstance(config, Mapping) else {}
+    return told if isinstance(told, Mapping) else {}
 
 
 def _remove(path: Path) -> None:

@@ -1,7 +1,9 @@
+import json
+
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.earlier import remove_figures, remove_logged
+from oneshot_fl.reporting.earlier import holds, remove_figures, remove_logged, tell_of_result
 
 
 def test_only_a_runs_figures_are_removed(tmp_path):
@@ -47,6 +49,25 @@ def test_events_in_a_folder_that_another_run_lies_in_stay(tmp_path):
         path.touch()
     remove_logged(tmp_path)
     assert events.exists()
+
+
+def test_a_result_is_told_of_before_another_takes_its_place(tmp_path, capsys):
+    tell_of_result(tmp_path / "nowhere")
+    (tmp_path / "run.json").write_text('{"method": "dense", "seed": 3}')
+    tell_of_result(tmp_path)  # one that did not end
+    assert capsys.readouterr().err == ""
+    (tmp_path / "summary.json").touch()
+    tell_of_result(tmp_path)
+    assert f"{tmp_path}: holds a finished run (method dense, seed 3), which" in capsys.readouterr().err
+
+
+def test_a_folder_holds_the_result_of_a_summary_until_another_is_written(tmp_path):
+    summary = {"seed": 0, "server": {"accuracy_last": 0.5}, "seconds": 1.0}
+    assert holds(tmp_path, summary)
+    (tmp_path / "summary.json").write_text(json.dumps(summary, indent=1))
+    assert holds(tmp_path, summary | {"seconds": 2.0})
+    assert not holds(tmp_path, summary | {"seed": 1})
+    assert not holds(tmp_path, summary | {"server": {"accuracy_last": 0.25}})
 
 
 def test_one_that_cannot_be_removed_is_one_line(tmp_path, monkeypatch):
