@@ -71,7 +71,8 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     make_folder(folder)
     card = folder / "README.md"
     _require_no_other(card)
-    contents = {FILES[name]: EXPORTERS[name](PixelsIn(served).eval(), served) for name in formats}
+    module = PixelsIn(served).eval().requires_grad_(False)  # what asks for gradients now would ask whoever uses it too
+    contents = {FILES[name]: EXPORTERS[name](module, served) for name in formats}
     text = model_card(served, _summary(place), list(contents))
     for name, content in contents.items():
         replace_file(folder / name, content)

@@ -14,6 +14,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import USUAL, Byte, Decoding, Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
+from oneshot_fl.models.mode import evaluating
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
@@ -76,8 +77,14 @@ class ServedModel(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Tensor:
-        """Normalised images `[b, C, H, W]` -> calibrated probabilities `[b, c]`, in double precision."""
-        return (at_least_float32(self(x)).double() / self.temperature).softmax(dim=1)
+        """Normalised images `[b, C, H, W]` -> calibrated probabilities `[b, c]`, in double precision.
+
+        Always those of evaluation mode: in training mode an image's answer would hang on the others of its batch, and
+        asking would change the model.
+        """
+        with evaluating(self):
+            logits = at_least_float32(self(x))
+        return (logits.double() / self.temperature).softmax(dim=1)
 
     def predict(
         self,

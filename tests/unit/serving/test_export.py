@@ -39,6 +39,7 @@ def test_a_torch_program_takes_pixels_in_any_number(saved):
     assert torch.allclose(logits, _expected(saved, pixels), atol=1e-5)
     assert torch.allclose(probabilities, logits.softmax(1))
     assert (program.parent, program.name) == (saved / "export", "model.pt2")
+    assert logits.numpy().shape == probabilities.numpy().shape == (7, 3)
     assert "0. a\n1. b\n2. c" in card.read_text()
     assert "grey, 8x8 pixels" in card.read_text()
 
