@@ -1,5 +1,6 @@
 """Whatever a user calls an image, as the pixels that a model is asked about: decoded as `data=image_folder` does it."""
 
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from torch import Tensor
 from oneshot_fl.data.decode import Decoding, UnsuitableImageError, decoded_file, decoded_image
 from oneshot_fl.data.images import Unusable, images_and_unusable_in
 from oneshot_fl.disk import reason
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, printable
 
 if TYPE_CHECKING:
     from PIL import Image
+
+TEXT = re.compile(r"[^\udc80-\udcff]+")
+"""All but what Python makes of bytes that are not UTF-8 (`surrogateescape`)."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,24 @@ def _files(path: Path) -> Iterator[Path | Picture]:
 
 
 def _absent(path: Path, what: str) -> Picture:
-    return Picture(str(path), None, f"{path}: {what}; give images or folders of images")
+    return _unusable(str(path), f"{path}: {what}; give images or folders of images")
 
 
 def _irregular(found: Unusable) -> Picture:
-    return Picture(str(found.path), None, f"{found.path} {found.what}: {found.remedy}")
+    return _unusable(str(found.path), f"{found.path} {found.what}: {found.remedy}")
+
+
+def _unusable(name: str, problem: str) -> Picture:
+    return Picture(name, None, on_one_line(problem))
+
+
+def on_one_line(text: str) -> str:
+    """What a name of somebody else's, in which there may be line breaks, can make no second line of.
+
+    Letters that stand for the bytes of a name that is not UTF-8 stay: whatever prints them escapes them, or gives the
+    bytes back.
+    """
+    return TEXT.sub(lambda found: printable(found[0]), text)
 
 
 def _from_pixels(pixels: Tensor) -> "Iterator[Image.Image]":
@@ -136,14 +153,14 @@ def _from_file(path: Path, how: Decoding) -> Picture:
     try:
         return Picture(str(path), decoded_file(path, how))
     except UnsuitableImageError as error:
-        return Picture(str(path), None, f"{path} {error.what}{_hint(error)}")
+        return _unusable(str(path), f"{path} {error.what}{_hint(error)}")
 
 
 def _from_memory(name: str, image: "Image.Image", how: Decoding) -> Picture:
     try:
         return Picture(name, decoded_image(image, how))
     except UnsuitableImageError as error:
-        return Picture(name, None, f"image {name} {error.what}{_hint(error)}")
+        return _unusable(name, f"image {name} {error.what}{_hint(error)}")
 
 
 def _hint(error: UnsuitableImageError) -> str:

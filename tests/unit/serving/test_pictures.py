@@ -131,6 +131,16 @@ def test_where_there_is_no_image_at_all_every_path_is_named_in_one_line(tmp_path
     assert list(pictures([], HOW)) == []
 
 
+def test_the_line_of_a_path_is_one_whatever_its_name_is(tmp_path):
+    (tmp_path / "a\nb.png").symlink_to("nothing.png")
+    (tmp_path / "1.png").mkdir()
+    with pytest.raises(OneshotError) as error:
+        list(pictures([tmp_path, "/no\r\nwhere"], HOW))
+    assert str(error.value).splitlines() == [str(error.value)]
+    assert "a b.png is named like" in str(error.value)
+    assert "/no  where: there is no such file" in str(error.value)
+
+
 def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
     _file(tmp_path / "0.png")
     _file(tmp_path / "below" / "1.png")
