@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
@@ -88,7 +89,7 @@ class ServedModel(nn.Module):
 
     def predict(
         self,
-        images: "Image.Image | str | Path | Tensor | Iterable[Any]",
+        images: "Image.Image | str | Path | Tensor | NDArray[Any] | Iterable[Any]",
         *,
         abstain: float = 0.0,
         max_value: float | None = None,
@@ -97,8 +98,9 @@ class ServedModel(nn.Module):
         """The class of every image, in their order.
 
         Args:
-            images: Pillow's pictures, paths, folders, tensors `[C, H, W]` or `[b, C, H, W]` (uint8, or floats in [0, 1]
-                that are not normalised), or several of them. They are resized and converted as training images were.
+            images: Pillow's pictures, paths, folders, tensors or NumPy arrays `[C, H, W]` or `[b, C, H, W]` (uint8, or
+                floats in [0, 1] that are not normalised), or several of them. They are resized and converted as
+                training images were.
             abstain: no class is named where the most probable one is less probable than this.
             max_value: which value is white in images of more than 8 bits; None: that of the images it was trained on.
             background: the grey from 0 to 255 behind transparent pixels; None: likewise.

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 TEXT = re.compile(r"[^\udc80-\udcff]+")
 """All but what Python makes of bytes that are not UTF-8 (`surrogateescape`)."""
+NUMBERS = "biufc"
+"""Kinds of NumPy arrays that hold numbers; others may hold paths or pictures."""
+STILL_ENCODED = "give its path, or open it first: PIL.Image.open(file), of bytes PIL.Image.open(io.BytesIO(data))"
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,19 @@ def _one_by_one(given: object) -> Iterator["Path | Image.Image | Picture"]:
         yield given
     elif isinstance(given, Tensor):
         yield from _from_pixels(given)
-    elif isinstance(given, Iterable):
+    elif isinstance(given, np.ndarray) and given.dtype.kind in NUMBERS:
+        yield from _from_pixels(_tensor(given))
+    elif isinstance(given, Iterable) and not _is_undecoded(given):
         for each in given:
             yield from _one_by_one(each)
     else:
-        raise OneshotError(f"images: {type(given).__name__} is no image; give paths, Pillow's pictures or tensors")
+        remedy = STILL_ENCODED if _is_undecoded(given) else "give paths, Pillow's pictures, tensors or NumPy arrays"
+        raise OneshotError(f"images: {type(given).__name__} is no image; {remedy}")
+
+
+def _is_undecoded(given: object) -> bool:
+    """Whether these are the bytes of a file, or a file that is open: both would be gone through number by number."""
+    return isinstance(given, bytes | bytearray | memoryview) or hasattr(given, "read")
 
 
 def _files(path: Path) -> Iterator[Path | Picture]:
@@ -130,7 +141,8 @@ def _from_pixels(pixels: Tensor) -> "Iterator[Image.Image]":
     batch = batch if batch.ndim == 4 else batch[None]
     if batch.ndim != 4 or batch.shape[1] not in (1, 3):
         raise OneshotError(
-            f"images: a tensor of shape {tuple(pixels.shape)} is no image; give [C, H, W] or [b, C, H, W] with C 1 or 3"
+            f"images: pixels of shape {list(pixels.shape)} are no image; give [C, H, W] or [b, C, H, W] with C 1 or 3, "
+            "or Image.fromarray(array) of Pillow where the channels come last"
         )
     for image in _bytes(batch):
         array = image.permute(1, 2, 0).numpy()
@@ -142,11 +154,23 @@ def _bytes(pixels: Tensor) -> Tensor:
     if pixels.dtype == torch.uint8:
         return pixels
     if not pixels.is_floating_point() or not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise OneshotError(
-            f"images: a tensor of {str(pixels.dtype).removeprefix('torch.')} has values outside of what pixels are; "
-            "give uint8, or floats from 0 (black) to 1 (white) that are not normalised"
-        )
+        raise _no_pixels(str(pixels.dtype).removeprefix("torch."))
     return (pixels * 255).round().to(torch.uint8)
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """The same numbers as torch takes them: in this machine's order of bytes, one behind the other, and writable."""
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
+    except TypeError as error:
+        raise _no_pixels(str(array.dtype)) from error
+
+
+def _no_pixels(dtype: str) -> OneshotError:
+    return OneshotError(
+        f"images: {dtype} has values outside of what pixels are; give uint8, or floats from 0 (black) to 1 (white) "
+        "that are not normalised"
+    )
 
 
 def _from_file(path: Path, how: Decoding) -> Picture:
