@@ -48,6 +48,16 @@ class Prediction:
     """Of every class, by name."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """The file that a model was loaded from."""
+
+    name: str
+    """Without its folder, which says nothing elsewhere."""
+    sha256: str
+    """Of the whole file."""
+
+
 class ServedModel(nn.Module):
     """The global model with what is known of its images; called with a tensor it is the model itself.
 
@@ -56,6 +66,7 @@ class ServedModel(nn.Module):
         class_names: c of them, in the order of the logits.
         temperature: what logits are divided by before they become probabilities; 1 where nobody calibrated it.
         tones: of the image files that it was trained on.
+        source: its file; None where it came from none.
     """
 
     def __init__(
@@ -66,10 +77,11 @@ class ServedModel(nn.Module):
         *,
         temperature: float,
         tones: Tones = USUAL,
+        source: Source | None = None,
     ) -> None:
         super().__init__()
         self.model, self.spec, self.class_names = model, spec, class_names
-        self.temperature, self.tones = temperature, tones
+        self.temperature, self.tones, self.source = temperature, tones, source
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
