@@ -257,7 +257,9 @@ def export(
     model: ModelArgument,
     onnx: Annotated[bool, typer.Option("--onnx", help="model.onnx, for ONNX Runtime")] = False,
     torch_export: Annotated[bool, typer.Option("--torch-export", help="model.pt2, for torch.export.load")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="default: export, in the run's folder")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="default: export in a run's folder, export/NAME beside a file")
+    ] = None,
     allow: AllowOption = None,
 ) -> None:
     """Write the model for other programs, checked against it, with a model card."""

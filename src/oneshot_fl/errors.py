@@ -28,6 +28,11 @@ def named_line(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, one_line(error))))
 
 
+def printable(text: str) -> str:
+    """A text on one line: white space of every kind as a space, other letters that cannot be printed as `?`."""
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
+
+
 def first_of(found: Sequence[object]) -> str:
     """The first of what was found, and how many more there are: "3 (and 2 more)"."""
     return f"{found[0]}" + f" (and {len(found) - 1} more)" * (len(found) > 1)

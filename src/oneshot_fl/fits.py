@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from oneshot_fl.errors import printable
 from oneshot_fl.values import Rule
 
 
@@ -108,8 +109,7 @@ def _one_of(words: Sequence[Any]) -> str:
 def shown(value: Any) -> str:
     """A value on one line of at most 80 characters; text that YAML would read as something else in quotes."""
     text = repr(value) if isinstance(value, str) and _reads_otherwise(value) else str(value)
-    text = " ".join(text.split())
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    text = printable(" ".join(text.split()))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oneshot_fl.disk import reason
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, printable
 from oneshot_fl.models.model_file import LARGEST, ModelFile, parse_model, read_model
 
 SUFFIX = ".safetensors"
@@ -100,10 +100,10 @@ def found_in(uploads: Path, *, largest: int = LARGEST) -> list[Found]:
 
 def _names(paths: Sequence[str]) -> list[str]:
     """A name for each path, no two alike; a path that is printable as it is keeps it, whatever comes before it."""
-    own = {path for path in paths if path == _printable(path)}
+    own = {path for path in paths if path == _short(path)}
     taken, numbers, names = set(own), defaultdict[str, Iterator[int]](lambda: count(2)), list[str]()
     for path in paths:
-        name = plain = _printable(path)
+        name = plain = _short(path)
         if name in taken and path not in own:
             name = next(each for number in numbers[plain] if (each := f"{plain} ({number})") not in taken)
         own.discard(path)  # whoever repeats it in a zip is numbered
@@ -218,9 +218,9 @@ def _counts_in_zip(path: PurePosixPath) -> bool:
     return _counts(path.name) and not any(each.startswith(".") and each != ".." for each in path.parent.parts)
 
 
-def _printable(path: str) -> str:
-    """On one line, with its ending."""
-    name = "".join(letter if letter.isprintable() else "?" for letter in " ".join(path.split()))
+def _short(path: str) -> str:
+    """On one line that is not too long, with its ending."""
+    name = printable(" ".join(path.split()))
     half = (LONGEST_NAME - 3) // 2
     return name if len(name) <= LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from oneshot_fl.models.mode import evaluating
+
 
 def multiply_accumulates(
     model: nn.Module, *inputs: Tensor, rules: Mapping[Any, Callable[..., int]] | None = None
@@ -19,14 +21,9 @@ def multiply_accumulates(
     Args:
         rules: other ways to count some operators, in floating-point operations (`FlopCounterMode.custom_mapping`).
     """
-    training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=dict(rules or {})) as counter:
-            model(*inputs)
-    finally:
-        for module, mode in training.items():
-            module.training = mode
+    counting = FlopCounterMode(display=False, custom_mapping=dict(rules or {}))
+    with torch.no_grad(), evaluating(model), counting as counter:
+        model(*inputs)
     return counter.get_total_flops() // 2
 
 

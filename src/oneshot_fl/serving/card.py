@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oneshot_fl.serving.model import ServedModel
+from oneshot_fl.errors import printable
+from oneshot_fl.serving.model import ServedModel, Source
 
 MADE = "An image classifier made by oneshot_fl: "
 """How every card begins below its title, by which it is known as one."""
@@ -16,6 +17,19 @@ TESTED = """Figures above hold for images like
 UNTESTED = """It has no figures here:
   it has to be tested on images of the cameras, sites and populations, and of every group of people, that it will be
   used on."""
+INPUT = """An image becomes `pixels` as `oneshot-fl predict` reads it: turned as its EXIF orientation says, laid on the
+grey {background} where it is transparent, converted to `{mode}` by Pillow, squashed to {size}x{size} whatever its shape
+by Pillow's antialiased bilinear filter, and divided by 255. {deep}.
+
+```python
+import numpy as np
+from PIL import Image, ImageOps
+
+picture = ImageOps.exif_transpose(Image.open("image.png")).convert("RGBA")
+picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) * 3), picture).convert("{mode}")
+picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)
+pixels = np.asarray(picture, np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255
+```"""
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
@@ -65,6 +79,7 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
         "parameters": f"{parameters:,}",
         "temperature": f"{served.temperature:g}",
         **({"white": f"{white:g}, where there are more than 8 bits"} if (white := served.tones.max_value) else {}),
+        **(_file(served.source) if served.source else {}),
         **(_origin(summary) if summary else {}),
     }
     return "\n".join(
@@ -77,6 +92,10 @@ def _what(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
             *(f"| {name} | {value} |" for name, value in facts.items()),
         ]
     )
+
+
+def _file(source: Source) -> dict[str, str]:
+    return {"model file": f"{_text(printable(source.name))} (SHA-256 {source.sha256})"}
 
 
 def _origin(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -110,7 +129,25 @@ def _usage(served: ServedModel, files: Sequence[str]) -> str:
     return (
         f"Files: {named}. Input `pixels`: float32 `[b, {spec.channels}, {spec.size}, {spec.size}]` in [0, 1], not\n"
         f"normalised. Outputs `logits` and `probabilities`: `[b, {spec.classes}]`, {calibrated}.\n"
-        "Compared with the model: nothing differs by more than 1e-4 of the largest logit (of 1, if that is smaller)."
+        "Compared with the model: nothing differs by more than 1e-4 of the largest logit (of 1, if that is smaller).\n"
+        f"\n{_input(served)}"
+    )
+
+
+def _input(served: ServedModel) -> str:
+    """As `data.decode` does it, which whoever has the card need not have."""
+    spec, white = served.spec, served.tones.max_value
+    done = (
+        "are refused"
+        if white is None
+        else f"are multiplied by 255 / {white:g}\nand rounded before that, which these lines leave out"
+    )
+    return INPUT.format(
+        size=spec.size,
+        channels=spec.channels,
+        mode="L" if spec.grey else "RGB",
+        background=served.tones.background,
+        deep=f"Greys of more than 8 bits {done}",
     )
 
 

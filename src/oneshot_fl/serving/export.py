@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.config.record import EXPORT, SUMMARY
+from oneshot_fl.config.record import EXPORT, MODEL, SUMMARY
 from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
@@ -57,7 +57,8 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
 
     Args:
         place: a run's folder, or a model file.
-        out: for what is written; by default `export` beside the model file.
+        out: for what is written; by default `export` in the run's folder, of any other model file `export/<its name>`
+            beside it.
         allowed: names that may be imported to build the model.
 
     Raises:
@@ -67,17 +68,32 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     if not formats:
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
     served = load(place, allowed=allowed)
-    folder = out if out is not None else (place if place.is_dir() else place.parent) / EXPORT
+    folder = _own_folder(place) if out is None else out
     make_folder(folder)
     card = folder / "README.md"
     _require_no_other(card)
-    contents = {FILES[name]: EXPORTERS[name](PixelsIn(served).eval(), served) for name in formats}
-    text = model_card(served, _summary(place), list(contents))
+    module = PixelsIn(served).eval().requires_grad_(False)  # what asks for gradients now would ask whoever uses it too
+    contents = {FILES[name]: EXPORTERS[name](module, served) for name in formats}
+    text = model_card(served, _summary(_run_of(place)), list(contents))
     for name, content in contents.items():
         replace_file(folder / name, content)
     write_atomically(card, text)
     _tell_of_older(folder, contents)
     return [*(folder / name for name in contents), card]
+
+
+def _own_folder(place: Path) -> Path:
+    """Where nothing else is exported to: of several model files in one folder each has its own."""
+    if (run := _run_of(place)) is not None:
+        return run / EXPORT
+    return place.parent / EXPORT / (place.stem if place.suffix == Path(MODEL).suffix else place.name)
+
+
+def _run_of(place: Path) -> Path | None:
+    """The folder whose summary would tell of the model: a run's, also where its model file is named."""
+    if place.is_dir():
+        return place
+    return place.parent if place.name == MODEL and (place.parent / SUMMARY).is_file() else None
 
 
 def _tell_of_older(folder: Path, written: Collection[str]) -> None:
@@ -98,10 +114,12 @@ def _require_no_other(card: Path) -> None:
         raise OneshotError(f"{card}: is no model card of ours and is not overwritten; choose another folder with --out")
 
 
-def _summary(place: Path) -> dict[str, Any] | None:
+def _summary(run: Path | None) -> dict[str, Any] | None:
     """Of the run that left the model, where there is one that tells class by class, or of the aggregation."""
+    if run is None:
+        return None
     try:
-        found = json.loads((place / SUMMARY).read_text())
+        found = json.loads((run / SUMMARY).read_text())
         return found if "by_class" in found["server"] or is_of_aggregation(found) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -10,10 +10,11 @@ from oneshot_fl.config.described import load as built
 from oneshot_fl.config.record import MODEL
 from oneshot_fl.config.saved import saved_model
 from oneshot_fl.config.tried import require_memory, require_runs
+from oneshot_fl.disk import sha256_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
-from oneshot_fl.serving.model import ServedModel
+from oneshot_fl.serving.model import ServedModel, Source
 
 
 def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
@@ -31,19 +32,20 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
     """
     path = place / MODEL if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
-        return _served(*saved_model(place, allowed=allowed), path)
+        return _served(*saved_model(place, allowed=allowed), path, sha256_of(path))
     file = read_model(path, follow_links=True)
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
-    return _served(built(file, allowed=allowed), told, path)
+    return _served(built(file, allowed=allowed), told, path, file.sha256)
 
 
-def _served(model: nn.Module, told: ModelDescription, path: Path) -> ServedModel:
+def _served(model: nn.Module, told: ModelDescription, path: Path, sha256: str) -> ServedModel:
     """Once it is known to take the images, and to have the classes, that its file says."""
     require_memory(model, told, (), str(path), gradients=False)
     require_runs(model, told, (), str(path))
-    return ServedModel(model, told.spec, told.class_names, temperature=told.temperature or 1.0, tones=told.tones)
+    temperature, source = told.temperature or 1.0, Source(path.name, sha256)
+    return ServedModel(model, told.spec, told.class_names, temperature=temperature, tones=told.tones, source=source)
 
 
 def _describes_itself(path: Path) -> bool:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import USUAL, Byte, Decoding, Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
+from oneshot_fl.models.mode import evaluating
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.serving.pictures import Picture, pictures
@@ -46,6 +48,16 @@ class Prediction:
     """Of every class, by name."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """The file that a model was loaded from."""
+
+    name: str
+    """Without its folder, which says nothing elsewhere."""
+    sha256: str
+    """Of the whole file."""
+
+
 class ServedModel(nn.Module):
     """The global model with what is known of its images; called with a tensor it is the model itself.
 
@@ -54,6 +66,7 @@ class ServedModel(nn.Module):
         class_names: c of them, in the order of the logits.
         temperature: what logits are divided by before they become probabilities; 1 where nobody calibrated it.
         tones: of the image files that it was trained on.
+        source: its file; None where it came from none.
     """
 
     def __init__(
@@ -64,10 +77,11 @@ class ServedModel(nn.Module):
         *,
         temperature: float,
         tones: Tones = USUAL,
+        source: Source | None = None,
     ) -> None:
         super().__init__()
         self.model, self.spec, self.class_names = model, spec, class_names
-        self.temperature, self.tones = temperature, tones
+        self.temperature, self.tones, self.source = temperature, tones, source
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,12 +90,18 @@ class ServedModel(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Tensor:
-        """Normalised images `[b, C, H, W]` -> calibrated probabilities `[b, c]`, in double precision."""
-        return (at_least_float32(self(x)).double() / self.temperature).softmax(dim=1)
+        """Normalised images `[b, C, H, W]` -> calibrated probabilities `[b, c]`, in double precision.
+
+        Always those of evaluation mode: in training mode an image's answer would hang on the others of its batch, and
+        asking would change the model.
+        """
+        with evaluating(self):
+            logits = at_least_float32(self(x))
+        return (logits.double() / self.temperature).softmax(dim=1)
 
     def predict(
         self,
-        images: "Image.Image | str | Path | Tensor | Iterable[Any]",
+        images: "Image.Image | str | Path | Tensor | NDArray[Any] | Iterable[Any]",
         *,
         abstain: float = 0.0,
         max_value: float | None = None,
@@ -90,8 +110,9 @@ class ServedModel(nn.Module):
         """The class of every image, in their order.
 
         Args:
-            images: Pillow's pictures, paths, folders, tensors `[C, H, W]` or `[b, C, H, W]` (uint8, or floats in [0, 1]
-                that are not normalised), or several of them. They are resized and converted as training images were.
+            images: Pillow's pictures, paths, folders, tensors or NumPy arrays `[C, H, W]` or `[b, C, H, W]` (uint8, or
+                floats in [0, 1] that are not normalised), or several of them. They are resized and converted as
+                training images were.
             abstain: no class is named where the most probable one is less probable than this.
             max_value: which value is white in images of more than 8 bits; None: that of the images it was trained on.
             background: the grey from 0 to 255 behind transparent pixels; None: likewise.

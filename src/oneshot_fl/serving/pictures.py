@@ -1,10 +1,11 @@
 """Whatever a user calls an image, as the pixels that a model is asked about: decoded as `data=image_folder` does it."""
 
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,10 +15,16 @@ from torch import Tensor
 from oneshot_fl.data.decode import Decoding, UnsuitableImageError, decoded_file, decoded_image
 from oneshot_fl.data.images import Unusable, images_and_unusable_in
 from oneshot_fl.disk import reason
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, printable
 
 if TYPE_CHECKING:
     from PIL import Image
+
+TEXT = re.compile(r"[^\udc80-\udcff]+")
+"""All but what Python makes of bytes that are not UTF-8 (`surrogateescape`)."""
+NUMBERS = "biufc"
+"""Kinds of NumPy arrays that hold numbers; others may hold paths or pictures."""
+STILL_ENCODED = "give its path, or open it first: PIL.Image.open(file), of bytes PIL.Image.open(io.BytesIO(data))"
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,19 @@ def _one_by_one(given: object) -> Iterator["Path | Image.Image | Picture"]:
         yield given
     elif isinstance(given, Tensor):
         yield from _from_pixels(given)
-    elif isinstance(given, Iterable):
+    elif isinstance(given, np.ndarray) and given.dtype.kind in NUMBERS:
+        yield from _from_pixels(_tensor(given))
+    elif isinstance(given, Iterable) and not _is_undecoded(given):
         for each in given:
             yield from _one_by_one(each)
     else:
-        raise OneshotError(f"images: {type(given).__name__} is no image; give paths, Pillow's pictures or tensors")
+        remedy = STILL_ENCODED if _is_undecoded(given) else "give paths, Pillow's pictures, tensors or NumPy arrays"
+        raise OneshotError(f"images: {type(given).__name__} is no image; {remedy}")
+
+
+def _is_undecoded(given: object) -> bool:
+    """Whether these are the bytes of a file, or a file that is open: both would be gone through number by number."""
+    return isinstance(given, bytes | bytearray | memoryview) or hasattr(given, "read")
 
 
 def _files(path: Path) -> Iterator[Path | Picture]:
@@ -98,11 +113,24 @@ def _files(path: Path) -> Iterator[Path | Picture]:
 
 
 def _absent(path: Path, what: str) -> Picture:
-    return Picture(str(path), None, f"{path}: {what}; give images or folders of images")
+    return _unusable(str(path), f"{path}: {what}; give images or folders of images")
 
 
 def _irregular(found: Unusable) -> Picture:
-    return Picture(str(found.path), None, f"{found.path} {found.what}: {found.remedy}")
+    return _unusable(str(found.path), f"{found.path} {found.what}: {found.remedy}")
+
+
+def _unusable(name: str, problem: str) -> Picture:
+    return Picture(name, None, on_one_line(problem))
+
+
+def on_one_line(text: str) -> str:
+    """What a name of somebody else's, in which there may be line breaks, can make no second line of.
+
+    Letters that stand for the bytes of a name that is not UTF-8 stay: whatever prints them escapes them, or gives the
+    bytes back.
+    """
+    return TEXT.sub(lambda found: printable(found[0]), text)
 
 
 def _from_pixels(pixels: Tensor) -> "Iterator[Image.Image]":
@@ -113,7 +141,8 @@ def _from_pixels(pixels: Tensor) -> "Iterator[Image.Image]":
     batch = batch if batch.ndim == 4 else batch[None]
     if batch.ndim != 4 or batch.shape[1] not in (1, 3):
         raise OneshotError(
-            f"images: a tensor of shape {tuple(pixels.shape)} is no image; give [C, H, W] or [b, C, H, W] with C 1 or 3"
+            f"images: pixels of shape {list(pixels.shape)} are no image; give [C, H, W] or [b, C, H, W] with C 1 or 3, "
+            "or Image.fromarray(array) of Pillow where the channels come last"
         )
     for image in _bytes(batch):
         array = image.permute(1, 2, 0).numpy()
@@ -125,25 +154,37 @@ def _bytes(pixels: Tensor) -> Tensor:
     if pixels.dtype == torch.uint8:
         return pixels
     if not pixels.is_floating_point() or not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise OneshotError(
-            f"images: a tensor of {str(pixels.dtype).removeprefix('torch.')} has values outside of what pixels are; "
-            "give uint8, or floats from 0 (black) to 1 (white) that are not normalised"
-        )
+        raise _no_pixels(str(pixels.dtype).removeprefix("torch."))
     return (pixels * 255).round().to(torch.uint8)
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """The same numbers as torch takes them: in this machine's order of bytes, one behind the other, and writable."""
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
+    except TypeError as error:
+        raise _no_pixels(str(array.dtype)) from error
+
+
+def _no_pixels(dtype: str) -> OneshotError:
+    return OneshotError(
+        f"images: {dtype} has values outside of what pixels are; give uint8, or floats from 0 (black) to 1 (white) "
+        "that are not normalised"
+    )
 
 
 def _from_file(path: Path, how: Decoding) -> Picture:
     try:
         return Picture(str(path), decoded_file(path, how))
     except UnsuitableImageError as error:
-        return Picture(str(path), None, f"{path} {error.what}{_hint(error)}")
+        return _unusable(str(path), f"{path} {error.what}{_hint(error)}")
 
 
 def _from_memory(name: str, image: "Image.Image", how: Decoding) -> Picture:
     try:
         return Picture(name, decoded_image(image, how))
     except UnsuitableImageError as error:
-        return Picture(name, None, f"image {name} {error.what}{_hint(error)}")
+        return _unusable(name, f"image {name} {error.what}{_hint(error)}")
 
 
 def _hint(error: UnsuitableImageError) -> str:

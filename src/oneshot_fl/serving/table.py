@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from oneshot_fl.serving.model import Prediction
-from oneshot_fl.serving.pictures import Picture
+from oneshot_fl.serving.pictures import Picture, on_one_line
 
 UNSURE = "unsure"
 """What a reader is told where no class is named; in CSV the field is empty."""
@@ -44,7 +44,8 @@ def write_predictions(
         elif as_csv:
             writer.writerow(_row(answer))
         else:
-            out.write(f"{answer.image}: {answer.label or UNSURE} ({answer.probability:.1%})\n")
+            told = f"{answer.image}: {answer.label or UNSURE} ({answer.probability:.1%})"
+            out.write(f"{on_one_line(told)}\n")
     return unusable
 
 

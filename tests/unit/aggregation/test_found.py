@@ -162,7 +162,7 @@ def test_nothing_and_too_much_are_refused(folder, write, monkeypatch):
 def test_too_many_members_are_refused_before_anything_is_done_with_them(tmp_path, monkeypatch):
     _zip(tmp_path / "all.zip", {f"{k}.safetensors": b"" for k in range(3)})
     monkeypatch.setattr(found, "MOST_FILES", 2)
-    monkeypatch.setattr(found, "_printable", None)
+    monkeypatch.setattr(found, "_short", None)
     with pytest.raises(OneshotError, match="holds 3 files, more than 2"):
         found_in(tmp_path / "all.zip")
 
@@ -231,8 +231,8 @@ def _broken(*_):
 def test_each_of_thousands_of_members_is_looked_at_a_few_times(alike, tmp_path, monkeypatch):
     """A comparison of every two of them would take minutes."""
     _zip(tmp_path / "all.zip", {f"{' ' * k if alike else k}x.safetensors": b"" for k in range(2000)})
-    printable, looked = found._printable, []
-    monkeypatch.setattr(found, "_printable", lambda path: looked.append(path) or printable(path))
+    short, looked = found._short, []
+    monkeypatch.setattr(found, "_short", lambda path: looked.append(path) or short(path))
     assert len({each.name for each in found_in(tmp_path / "all.zip")}) == 2000
     assert len(looked) <= 3 * 2000
 

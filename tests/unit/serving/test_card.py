@@ -1,9 +1,14 @@
 import html
+import re
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.serving.card import model_card
-from oneshot_fl.serving.model import ServedModel
+from oneshot_fl.serving.model import ServedModel, Source
 from tests.parts import SMALL, FixedLogits
 
 SUMMARY = {
@@ -52,6 +57,55 @@ def test_only_what_was_calibrated_is_called_so(temperature, says):
     assert [line for line in model_card(served, None, []).splitlines() if "calibrated" in line] == [
         f"normalised. Outputs `logits` and `probabilities`: `[b, 3]`, {says}."
     ]
+
+
+@pytest.mark.parametrize(("channels", "background"), [(1, 128), (3, 255)])
+def test_the_lines_about_the_input_make_the_numbers_that_training_images_became(
+    tmp_path, monkeypatch, channels, background
+):
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(256, size=(13, 29, 4), dtype=np.uint8), "RGBA")
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter to the right
+    picture.save(tmp_path / "image.png", exif=turned)
+    spec, tones = DataSpec(channels, 8, 3, (0.5,), (0.5,)), Tones(background=background)
+    served = ServedModel(SERVED.model, spec, SERVED.class_names, temperature=1.0, tones=tones)
+    (lines,) = re.findall(r"```python\n(.*?)```", model_card(served, None, []), flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    made = {}
+    exec(lines, made)
+    expected = decode(tmp_path / "image.png", Decoding(8, channels, tones))[None].astype(np.float32) / 255
+    assert (made["pixels"].shape, made["pixels"].dtype) == ((1, channels, 8, 8), np.float32)
+    assert np.abs(made["pixels"] - expected).max() <= 1e-6
+    other = decode(tmp_path / "image.png", Decoding(8, channels, Tones(background=0)))[None] / 255
+    assert np.abs(made["pixels"] - other).max() > 0.1  # so that the background is seen to matter
+
+
+def test_how_an_image_becomes_the_input_is_told_in_a_sentence():
+    def told(**tones):
+        served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=1.0, tones=Tones(**tones))
+        return " ".join(model_card(served, None, []).split())
+
+    for part in (
+        "EXIF orientation",
+        "the grey 7 where",
+        "to `L` by",
+        "to 8x8 whatever",
+        "bilinear",
+        "divided by 255",
+    ):
+        assert part in told(background=7)
+    assert "Greys of more than 8 bits are refused." in told()
+    assert "Greys of more than 8 bits are multiplied by 255 / 4095 and rounded before that" in told(max_value=4095)
+
+
+def test_the_file_that_a_model_came_from_is_named():
+    source = Source("a|b\n.safetensors", "0123456789abcdef" * 4)
+    served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=1.0, source=source)
+    (line,) = [line for line in model_card(served, None, []).splitlines() if line.startswith("| model file |")]
+    assert html.unescape(line) == f"| model file | a|b .safetensors (SHA-256 {'0123456789abcdef' * 4}) |"
+    assert line.count("|") == 3
+    assert "| model file |" not in model_card(SERVED, None, [])
 
 
 def test_limits_refer_to_figures_only_where_there_are_some():

@@ -1,5 +1,7 @@
 """What is exported answers as the model does, for any batch, with normalisation and temperature inside."""
 
+import hashlib
+import html
 import logging
 
 import pytest
@@ -39,6 +41,7 @@ def test_a_torch_program_takes_pixels_in_any_number(saved):
     assert torch.allclose(logits, _expected(saved, pixels), atol=1e-5)
     assert torch.allclose(probabilities, logits.softmax(1))
     assert (program.parent, program.name) == (saved / "export", "model.pt2")
+    assert logits.numpy().shape == probabilities.numpy().shape == (7, 3)
     assert "0. a\n1. b\n2. c" in card.read_text()
     assert "grey, 8x8 pixels" in card.read_text()
 
@@ -105,6 +108,38 @@ def test_a_summary_without_figures_of_classes_is_left_out_of_the_card(saved, mon
     assert "0. a\n1. b\n2. c" in export(saved, None, ["torch"])[-1].read_text()
 
 
+@pytest.mark.parametrize("names", [("a.safetensors", "b.safetensors"), ("v1.2", "v1.3"), ("server.safetensors", "a")])
+def test_models_of_one_folder_are_exported_beside_each_other(saved, monkeypatch, names):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: b"sound")
+    content = (saved / "server.safetensors").read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    for name in names:
+        (saved / name).write_bytes(content)
+        program, card = export(saved / name, None, ["torch"])
+        own = saved / "export" / name.removesuffix(".safetensors")
+        assert (program, card) == (own / "model.pt2", own / "README.md")
+    for name in names:
+        card = saved / "export" / name.removesuffix(".safetensors") / "README.md"
+        assert f"| model file | {name} (SHA-256 {sha256}) |" in html.unescape(card.read_text())
+
+
+OF_UPLOADS = (
+    '{"kind": "aggregation", "method": "fedavg", "accepted": ["a", "b"], "versions": {"torch": "2"}, '
+    '"server": {"model": "cnn2", "accuracy_last": 0.55}}'
+)
+
+
+def test_the_model_file_of_a_run_is_exported_as_its_folder_is_and_no_other_file_has_its_figures(saved, monkeypatch):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: b"sound")
+    (saved / "summary.json").write_text(OF_UPLOADS)
+    of_folder = {path: path.read_text() for path in export(saved, None, ["torch"])}
+    of_file = {path: path.read_text() for path in export(saved / "server.safetensors", None, ["torch"])}
+    assert of_file == of_folder
+    assert "| accuracy on its test set | 55.0% |" in of_file[saved / "export" / "README.md"]
+    other = (saved / "server.safetensors").rename(saved / "other.safetensors")
+    assert "55.0%" not in export(other, None, ["torch"])[-1].read_text()
+
+
 class Branching(torch.nn.Linear):
     """A model that does something else where its logits are large."""
 
@@ -127,7 +162,7 @@ def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, opt
         export(tmp_path / "a.safetensors", None, [name], allowed=[target])
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
-    assert list((tmp_path / "export").iterdir()) == []
+    assert list((tmp_path / "export" / "a").iterdir()) == []
     assert tuple(capfd.readouterr()) == ("", "")
 
 

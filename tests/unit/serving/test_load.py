@@ -1,10 +1,14 @@
+import hashlib
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
+from oneshot_fl.config.compose import plain
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
@@ -13,6 +17,8 @@ from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import write_model
 from oneshot_fl.models.per_architecture import together
 from oneshot_fl.serving.load import load
+from oneshot_fl.serving.model import Source
+from tests.composing import compose_config
 from tests.parts import SMALL
 
 NAMES = ("a", "b", "c")
@@ -129,6 +135,20 @@ def test_a_model_that_cannot_be_asked_about_a_single_image_is_one_line(tmp_path,
     with pytest.raises(OneshotError) as error:
         load(path, allowed=[target])
     assert str(error.value).startswith(f"{path}: {says}")
+
+
+def test_the_file_is_named_with_its_digest(tmp_path):
+    path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"})
+    assert load(path).source == Source("a.safetensors", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_so_is_that_of_a_run_by_an_earlier_version(tmp_path):
+    images = {"data_spec": {**asdict(SMALL), "class_names": NAMES}}
+    (tmp_path / "summary.json").write_text(json.dumps(images))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(plain(compose_config()), sort_keys=False))
+    path = tmp_path / "server.safetensors"
+    save_file(cnn2(SMALL, norm=True).state_dict(), path)
+    assert load(tmp_path).source == Source(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def test_a_file_that_says_nothing_is_one_line(tmp_path):

@@ -61,6 +61,17 @@ def test_a_prediction_is_normalised_calibrated_and_named():
     assert found.probabilities == {"dark": pytest.approx(1 - expected), "bright": pytest.approx(expected)}
 
 
+def test_a_model_in_training_mode_answers_as_in_evaluation_mode_and_is_left_as_it_was():
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(), Brightness())
+    served = ServedModel(model, SPEC, ("dark", "bright"), temperature=1.0).train()
+    model[1].eval()
+    answers = [one.probabilities["bright"] for one in served.predict([WHITE, WHITE])]
+    # running mean 0 and variance 1 leave white at 1, or nearly; both images alone are their batch's mean, which is 0
+    assert answers == pytest.approx([1 / (1 + math.exp(-1))] * 2, abs=1e-4)
+    assert (model[0].num_batches_tracked.item(), model[0].running_mean.item()) == (0, 0.0)
+    assert [each.training for each in (served, *model)] == [True, True, False, True]
+
+
 def test_transparent_pixels_lie_on_what_they_lay_on_in_training(tmp_path):
     Image.new("LA", (2, 2), (0, 0)).save(tmp_path / "clear.png")
     labels = [_served().predict(tmp_path / "clear.png", background=grey)[0].label for grey in (0, 255)]

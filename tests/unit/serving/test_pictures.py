@@ -1,3 +1,4 @@
+import io
 import os
 
 import numpy as np
@@ -12,6 +13,16 @@ from tests.damage import forbid
 
 HOW = Decoding(size=4, channels=1)
 GREY = np.arange(36, dtype=np.uint8).reshape(6, 6) * 7
+READ_ONLY = GREY[None].copy()
+READ_ONLY.flags.writeable = False
+ARRAYS = {
+    "array": GREY[None],
+    "batch in an array": GREY[None, None],
+    "float array": GREY[None] / 255,
+    "array of the other order of bytes": (GREY[None] / 255).astype(">f4"),
+    "array that goes backwards": GREY[None, ::-1].copy()[:, ::-1],
+    "array that may not be changed": READ_ONLY,
+}
 
 
 def _file(path, picture=GREY):
@@ -20,7 +31,9 @@ def _file(path, picture=GREY):
     return path
 
 
-@pytest.mark.parametrize("kind", ["path", "text", "folder", "picture", "uint8", "batch", "float", "list"])
+@pytest.mark.parametrize(
+    "kind", ["path", "text", "folder", "picture", "uint8", "batch", "float", "list", *ARRAYS, "paths in an array"]
+)
 def test_every_kind_of_image_is_decoded_as_a_file_of_the_data_set_is(tmp_path, kind):
     path = _file(tmp_path / "a" / "0.png")
     given = {
@@ -32,6 +45,8 @@ def test_every_kind_of_image_is_decoded_as_a_file_of_the_data_set_is(tmp_path, k
         "batch": torch.from_numpy(GREY)[None, None],
         "float": torch.from_numpy(GREY)[None] / 255,
         "list": [path],
+        **ARRAYS,
+        "paths in an array": np.array([str(path)]),
     }
     (found,) = pictures(given[kind], HOW)
     assert np.array_equal(found.pixels, decode(path, HOW))
@@ -72,10 +87,25 @@ def test_deep_images_need_to_be_told_what_white_is(tmp_path):
     [
         ("/nowhere", r"^/nowhere: there is no such file or folder"),
         (3, r"^images: int is no image"),
-        (torch.zeros(2, 8, 8), r"^images: a tensor of shape \(2, 8, 8\) is no image"),
-        (torch.full((1, 4, 4), 1.5), r"^images: a tensor of float32 has values outside"),
-        (torch.zeros(1, 4, 4, dtype=torch.int64), r"^images: a tensor of int64"),
-        (torch.full((1, 4, 4), float("nan")), r"^images: a tensor of float32"),
+        (torch.zeros(2, 8, 8), r"^images: pixels of shape \[2, 8, 8\] are no image; give \[C, H, W\]"),
+        (torch.full((1, 4, 4), 1.5), r"^images: float32 has values outside"),
+        (torch.zeros(1, 4, 4, dtype=torch.int64), r"^images: int64 has values"),
+        (torch.full((1, 4, 4), float("nan")), r"^images: float32 has values"),
+        (
+            np.zeros((8, 8, 3), np.uint8),
+            r"^images: pixels of shape \[8, 8, 3\] .*Image\.fromarray.* channels come last$",
+        ),
+        (np.uint8([[1, 2], [3, 4]]), r"^images: pixels of shape \[2, 2\] are no image"),
+        (np.array(3), r"^images: pixels of shape \[\] are no image"),
+        (np.zeros((1, 4, 4), np.uint16), r"^images: uint16 has values"),
+        (np.full((1, 4, 4), 2.0), r"^images: float64 has values"),
+        (np.zeros((1, 4, 4), np.clongdouble), rf"^images: {np.dtype(np.clongdouble)} has values"),
+        (b"\x89PNG", r"^images: bytes is no image; give its path, .*PIL\.Image\.open\(io\.BytesIO\(data\)\)$"),
+        ([bytearray(b"\x89PNG")], r"^images: bytearray is no image; give its path, or open it first"),
+        (
+            io.BytesIO(b"\x89PNG"),
+            r"^images: BytesIO is no image; give its path, or open it first: PIL\.Image\.open\(file\)",
+        ),
     ],
 )
 def test_what_is_no_image_is_one_line(given, says):
@@ -129,6 +159,16 @@ def test_where_there_is_no_image_at_all_every_path_is_named_in_one_line(tmp_path
     with pytest.raises(OneshotError, match=r"^/nowhere: there is no such .*; .*/0\.png is named like an image"):
         list(pictures(["/nowhere", tmp_path], HOW))
     assert list(pictures([], HOW)) == []
+
+
+def test_the_line_of_a_path_is_one_whatever_its_name_is(tmp_path):
+    (tmp_path / "a\nb.png").symlink_to("nothing.png")
+    (tmp_path / "1.png").mkdir()
+    with pytest.raises(OneshotError) as error:
+        list(pictures([tmp_path, "/no\r\nwhere"], HOW))
+    assert str(error.value).splitlines() == [str(error.value)]
+    assert "a b.png is named like" in str(error.value)
+    assert "/no  where: there is no such file" in str(error.value)
 
 
 def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):

@@ -43,6 +43,20 @@ def test_where_no_class_is_named_the_field_is_empty_and_a_reader_is_told(tmp_pat
     assert _written(_model().answers(image), as_csv=False)[0] == "0: cat (50.0%)\n"
 
 
+FORGED = "a.png: cat (99.0%)\nb\x1b[2K\u3000\udce9.png"
+
+
+def test_a_name_makes_no_second_line_and_its_bytes_are_left_to_whatever_prints_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good").mkdir()
+    Image.new("L", (3, 3)).save(tmp_path / "good" / FORGED)
+    (tmp_path / FORGED).write_text("")
+    one_line = "a.png: cat (99.0%) b?[2K \udce9.png"
+    text, problems = _written(_model().answers(["good", FORGED]), as_csv=False)
+    assert text == f"good/{one_line}: cat (50.0%)\n"
+    assert problems == [f"{one_line} is not a readable image"]
+
+
 FORMULAS = ("=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "＝1", "a;=1")
 MADE_TEXT = ("'=HYPERLINK(1)", "'+1", "'-1", "'@SUM(1)", "'\t'=1", "'＝1", "a;'=1")
 
