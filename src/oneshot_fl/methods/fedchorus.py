@@ -60,6 +60,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.mode import evaluating
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.parts.uploads import Recital, Server
@@ -168,12 +169,10 @@ class EvidenceWeighted(Fixed):
     def _ask(self, pool: Pool, batch_size: int) -> None:
         """Keep beside the pool's images whom the student, as it is now, sends them to."""
         (student,) = self.asked
-        training = student.training
-        student.eval()
-        for entry in pool.entries:
-            parts = [sent(student, pool.unpack(part), self.shares) for part in entry.x.split(batch_size)]
-            entry.answers[..., -1] = torch.cat(parts)
-        student.train(training)
+        with evaluating(student):
+            for entry in pool.entries:
+                parts = [sent(student, pool.unpack(part), self.shares) for part in entry.x.split(batch_size)]
+                entry.answers[..., -1] = torch.cat(parts)
 
     def _weigh(self, P: Tensor, found: Tensor) -> Tensor:
         said = P.argmax(dim=2)
