@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from oneshot_fl.energy import OFTEN
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.ledger import CPU_ENERGY
 from oneshot_fl.phases.context import Context
@@ -29,14 +30,29 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
         of: key of what it works on, where that is not in the plan.
 
     Raises:
-        OneshotError: the store cannot be written, that cannot be removed, or a logger cannot be opened.
+        OneshotError: the store cannot be written, that cannot be removed, a logger cannot be opened, or the device's
+            memory is too small for what the block does.
     """
     store, known = open_store(plan.store, arithmetic(plan.trainer)), about(plan, folder, of=of)
     remove_logged(folder)
     with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
         _start(device_of(plan.trainer))
-        yield Context(store, plan.trainer, progress, log, plan.workers)
+        with _shortage_told():
+            yield Context(store, plan.trainer, progress, log, plan.workers)
+
+
+@contextmanager
+def _shortage_told() -> Iterator[None]:
+    """A device that is full is one line: what was done is in the store, and settings can make do with less."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OneshotError(
+            f"the device has too little memory ({one_line(error)[:200]}); lower distill.clients_at_once, "
+            "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), or give every "
+            "job a device of its own (trainer.jobs_per_gpu=1); the same command goes on from what was done"
+        ) from error
 
 
 def _start(device: torch.device) -> None:

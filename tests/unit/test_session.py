@@ -33,6 +33,14 @@ def _fail_in_the_middle(folder, closed):
         raise RuntimeError("in the middle")
 
 
+def test_a_device_that_is_full_is_one_line_with_the_settings_that_need_less(tmp_path):
+    with (
+        pytest.raises(OneshotError, match=r"^the device has too little memory \(Tried to allocate .*clients_at_once"),
+        session(_plan(tmp_path), tmp_path / "run", Console(quiet=True)),
+    ):
+        raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB.\nMore lines.")
+
+
 def test_loggers_are_closed_also_where_a_run_fails(tmp_path):
     closed = []
     with pytest.raises(RuntimeError, match="in the middle"):

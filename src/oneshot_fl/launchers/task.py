@@ -40,13 +40,21 @@ def run(cfg: DictConfig) -> float:
         say(str(error))
         if single:
             sys.exit(2)
+        _let_go(error)
         raise  # the other jobs of a sweep go on
     except Exception as error:
         OF_JOBS.append(error)
         if not single:
-            clear_frames(error.__traceback__)  # they hold the models of a run that is over, on the device of the next
+            _let_go(error)
             say(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Whoever keeps an error keeps what was in use where it was raised: models, on the device of the jobs to come."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def number_kept(folder: Path) -> dict[str, int]:
