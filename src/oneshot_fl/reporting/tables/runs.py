@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.disk import folders_below, make_folder, reason, write_atomically
@@ -211,12 +211,17 @@ FACTS: dict[str, Any] = {
 
 def _parsed(text: str, place: str) -> dict[str, Any]:
     try:
-        record = json.loads(text)
+        record = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         raise _foreign(place, repr(error)) from error
     if not isinstance(record, dict):
         raise _foreign(place, f"no object but {type(record).__name__}")
     return record
+
+
+def _no_number(word: str) -> NoReturn:
+    """Of NaN and infinities no table can be made, and a page with them is none that a browser reads."""
+    raise ValueError(f"{word} stands where a number should")
 
 
 def _foreign(place: str, why: str) -> OneshotError:

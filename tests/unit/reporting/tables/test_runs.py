@@ -285,6 +285,14 @@ def test_what_is_no_summary_is_refused_by_name(tmp_path, text):
         read_runs([tmp_path])
 
 
+@pytest.mark.parametrize("word", ["NaN", "-Infinity"])
+def test_an_accuracy_that_is_no_number_is_refused_by_name(tmp_path, word):
+    line = json.dumps({**RECORD, **RESULT, "server": {"accuracy_last": float(word)}})
+    (tmp_path / "summary.json").write_text(line)
+    with pytest.raises(OneshotError, match=rf"summary.json: .*{word} stands where a number should"):
+        read_runs([tmp_path])
+
+
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(OneshotError, match=r"no summary.json in or below it"):
         read_runs([tmp_path])
