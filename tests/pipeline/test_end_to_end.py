@@ -148,6 +148,7 @@ def test_server_seeds_share_clients(tiny, tmp_path):
 def test_a_folder_that_held_another_run_keeps_none_of_its_figures_and_tells_of_its_export(tiny, tmp_path, capsys):
     folder = tmp_path / "run"
     (folder / "export").mkdir(parents=True)
+    (folder / "export" / "model.onnx").touch()
     for name in ("synthetic.png", "guidance.pdf", "my own.png"):
         (folder / name).touch()
     run(tiny("method=fedavg"), folder)

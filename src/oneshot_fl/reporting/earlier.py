@@ -46,9 +46,13 @@ def remove_logged(folder: Path) -> None:
 
 
 def tell_of_export(folder: Path) -> None:
-    """Say that an `export` there is of the model before the one that has just been written."""
-    if (folder / EXPORT).is_dir():
-        say(f"{folder / EXPORT}: is of the model before this one; export it anew")
+    """Say that an `export` there is of the model before the one that has just been written.
+
+    What lies in folders of its own is of other model files.
+    """
+    place = folder / EXPORT
+    if place.is_dir() and any(each.is_file() for each in place.iterdir()):
+        say(f"{place}: is of the model before this one; export it anew")
 
 
 def tell_of_result(folder: Path) -> None:

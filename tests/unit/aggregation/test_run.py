@@ -121,6 +121,7 @@ def test_what_was_exported_of_an_earlier_model_is_told(uploads, call, tmp_path):
     out = tmp_path / "out"
     assert "export it anew" not in call(uploads, "--out", str(out), "method=fedavg")[1]
     (out / "export").mkdir()
+    (out / "export" / "model.onnx").touch()
     assert f"{out}/export: is of the model before this one" in call(uploads, "--out", str(out), "method=fedavg")[1]
 
 

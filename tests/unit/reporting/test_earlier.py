@@ -3,7 +3,7 @@ import json
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.earlier import holds, remove_figures, remove_logged, tell_of_result
+from oneshot_fl.reporting.earlier import holds, remove_figures, remove_logged, tell_of_export, tell_of_result
 
 
 def test_only_a_runs_figures_are_removed(tmp_path):
@@ -49,6 +49,15 @@ def test_events_in_a_folder_that_another_run_lies_in_stay(tmp_path):
         path.touch()
     remove_logged(tmp_path)
     assert events.exists()
+
+
+def test_exports_of_other_model_files_are_not_of_the_model_before(tmp_path, capsys):
+    (tmp_path / "export" / "other").mkdir(parents=True)
+    tell_of_export(tmp_path)
+    assert capsys.readouterr().err == ""
+    (tmp_path / "export" / "model.onnx").touch()
+    tell_of_export(tmp_path)
+    assert "export: is of the model before this one" in capsys.readouterr().err
 
 
 def test_a_result_is_told_of_before_another_takes_its_place(tmp_path, capsys):

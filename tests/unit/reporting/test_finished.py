@@ -286,6 +286,7 @@ def test_an_export_of_another_model_is_told_of(tmp_path, capsys):
     for folder in (done, own):
         _finish(folder, "k")
     (own / "export").mkdir()
+    (own / "export" / "model.onnx").touch()
     adopt(own, own)
     assert capsys.readouterr().err == ""
     adopt(done, own)
