@@ -35,6 +35,8 @@ FEW = (
 def call(tmp_path, monkeypatch, capsys):
     """Call `oneshot-fl aggregate` in this process: exit code and what it printed."""
 
+    monkeypatch.setenv("COLUMNS", "1000")  # no path is broken between two lines
+
     def call(*words: str) -> tuple[int, str]:
         settings = HERE if "method=fedavg" in words else FEW
         monkeypatch.setattr(sys, "argv", ["oneshot-fl", "aggregate", *words, *settings, f"store={tmp_path}/store"])
