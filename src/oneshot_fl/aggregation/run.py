@@ -17,7 +17,7 @@ from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
@@ -67,10 +67,11 @@ def aggregate(
 
     Raises:
         NothingLeftError: no upload can be used, and it is not `strict`.
-        OneshotError: something is wrong with the uploads, the overrides, or the test set; or one was turned away, and
-            it is `strict`.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run; or an
+            upload was turned away, and it is `strict`.
     """
     _check_apart(uploads, out)
+    _check_holds_no_run(out)
     make_folder(out)
     with _older_told(out / MODEL):
         return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
@@ -127,6 +128,31 @@ def _check_apart(uploads: Path, out: Path) -> None:
             f"--out {out}: is {uploads} itself or lies in it, where the next call would take {MODEL} for an upload; "
             "choose a folder outside of it"
         )
+
+
+def _check_holds_no_run(out: Path) -> None:
+    """An earlier aggregation is made again from its uploads; what a run found may have taken days."""
+    for path in (out / SUMMARY, out / TRACE):
+        if what := _other_than_aggregation(path):
+            raise OneshotError(
+                f"--out {out}: holds {what} ({path.name}), which would be replaced; choose another folder, or move "
+                "what is there away"
+            )
+
+
+def _other_than_aggregation(path: Path) -> str | None:
+    """What a summary or trace is of; None of an aggregation's, and where there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        return "something that is no aggregation"
+    if found.get("kind") == "aggregation":
+        return None
+    return f"a run of method={found.get('method')} data={found.get('data')}"
 
 
 @contextmanager

@@ -155,6 +155,32 @@ def test_results_among_the_uploads_are_refused_before_anything_is_made(uploads, 
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("summary.json", '{"method": "dense", "data": "digits"}', "a run of method=dense data=digits"),
+        ("run.json", '{"method": "dense", "data": "digits"}', "a run of method=dense data=digits"),
+        ("summary.json", "[1]", "something that is no aggregation"),
+        ("summary.json", "{", "something that is no aggregation"),
+    ],
+)
+def test_a_run_is_not_replaced(name, content, what, uploads, call, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text(content)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    line = f"--out {tmp_path}/out: holds {what} ({name}), which would be replaced; choose another folder"
+    assert (code, line in printed) == (2, True), printed
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {name: content}
+
+
+def test_an_earlier_aggregation_is_replaced(uploads, write, call, tmp_path):
+    call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    write("four")
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    assert (code, "4 of 5 uploads used" in printed) == (0, True), printed
+    assert len(json.loads((tmp_path / "out" / "summary.json").read_text())["accepted"]) == 4
+
+
 def test_results_beside_uploads_that_are_named_alike_are_fine(uploads, call, folder):
     assert call(uploads, "--out", f"{folder}-out", "method=fedavg")[0] == 0
 
