@@ -10,8 +10,8 @@ from oneshot_fl.config import from_overrides
 from oneshot_fl.config.words import group_of, key_of
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
-from oneshot_fl.data.decode import Decoding, Tones
-from oneshot_fl.data.images import labelled, read_images, tree_by_class
+from oneshot_fl.data.decode import Decoding, Origin, Tones
+from oneshot_fl.data.images import labelled, read_images, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.described import ModelDescription
@@ -64,6 +64,8 @@ def train_client(
     plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
+        for note in data.notes:
+            progress.note(note)
         store = open_store(experiment.store, arithmetic(experiment.trainer))
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]
@@ -105,14 +107,16 @@ def _experiment(overrides: Sequence[str]) -> Experiment:
 
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:
     """The client's images by class and file name, on the device that it trains on; there is no test set."""
-    how = experiment.data.load.settings
-    found = tree_by_class(folder)
+    how, origin = experiment.data.load.settings, Origin(f"folder={folder}", None)
+    found = tree_by_class(folder, origin)
     names = list(map(class_name, class_names)) or [name for name, paths in found.items() if paths]
     if unknown := sorted(name for name, paths in found.items() if paths and name not in names):
-        raise OneshotError(f"{folder}: holds images of {unknown[0]}, which is none of the classes {', '.join(names)}")
+        raise OneshotError(
+            f"{origin.setting}: holds images of {unknown[0]}, which is none of the classes {', '.join(names)}"
+        )
     decoding = Decoding(how["size"], how["channels"], Tones.of(how))
-    files = {"train": labelled(folder, found, names, complete=False)}
-    images, labels = read_images(files, cache=str(experiment.store), how=decoding)["train"]
+    files = {"train": labelled(folder, found, names, complete=False, origin=origin)}
+    images, labels = read_images(files, cache=str(experiment.store), how=decoding, origin=origin)["train"]
     data = make_dataset(
         name=folder.name,
         train=(images, labels),
@@ -121,6 +125,7 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
         mean=how["mean"],
         std=how["std"],
         tones=decoding.tones,
+        notes=unread([folder], files, origin),
     )
     return data.to(device_of(experiment.trainer))
 

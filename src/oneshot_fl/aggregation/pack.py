@@ -2,8 +2,9 @@
 
 import pickle
 from collections.abc import Collection, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,13 @@ from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
+from oneshot_fl.process import say
 from oneshot_fl.reporting.versions import versions
+
+ALONE = "save the state dict alone: torch.save(model.state_dict(), FILE)"
+"""The remedy for files that hold more than tensors by their names."""
+MOST_NAMED = 8
+"""Keys of a dictionary that an error lists."""
 
 
 def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mapping[str, Any], out: Path) -> str:
@@ -24,7 +31,8 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
 
     Args:
         model: a state dict, a whole module or a dictionary with a `state_dict`, as `torch.save` writes them. It is the
-            client's own file: a whole module is unpickled, which runs its code.
+            client's own file: a whole module is unpickled, which runs its code. What all names begin with because a
+            wrapper was saved (`module.`) is left out where only that makes the weights fit, and said.
         told: `kind`, `data`, `class_names` and, where they may be told, `samples` and `label_counts`.
         target: a name of conf/model, or the dotted name of a class or function that builds the model.
         arguments: of a class or function. `num_classes` is added where only that makes the weights fit.
@@ -39,7 +47,10 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         raise OneshotError("--counts is missing: a decoder is asked for as many images as its client had of each class")
     state = state_of(model)
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
-    description = _fitting(state, told, target, arguments, foreign)
+    description, prefix = _fitting(state, told, target, arguments, foreign)
+    if prefix:
+        say(f"{model}: all of its tensors' names begin with {prefix}, which the model's do not; it is left out")
+    state = _unwrapped(state)[prefix]
     expected = build(description, allowed=foreign, source=str(model)).state_dict()
     for name, each in expected.items():
         if each.is_floating_point() and not state[name].is_floating_point():
@@ -59,21 +70,74 @@ def state_of(path: Path) -> dict[str, Tensor]:
     Raises:
         OneshotError: it cannot be read, or holds no model, or one of tensors that no upload has.
     """
-    try:
-        try:
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:  # more than tensors: a whole module, whose code this machine trusts
-            found = torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as error:  # unpickling raises whatever the pickled classes raise
-        raise OneshotError(f"{path}: cannot be read as what torch.save writes ({named_line(error)})") from error
+    found = _loaded(path)
     found = found.state_dict() if isinstance(found, nn.Module) else found
     found = found.get("state_dict", found) if isinstance(found, Mapping) else found
-    if not isinstance(found, Mapping) or not found or not all(isinstance(each, Tensor) for each in found.values()):
+    if not isinstance(found, Mapping) or not found:
         raise OneshotError(f"{path}: holds neither a state dict nor a module")
+    if not all(isinstance(each, Tensor) for each in found.values()):
+        raise OneshotError(f"{path}: holds a dictionary of more than tensors ({_keys(found)}); {ALONE}")
     for name, tensor in found.items():
         if what := _unusual(tensor):
             raise OneshotError(f"{path}: tensor {name} is {what}; save the model's ordinary weights")
     return {str(name): tensor for name, tensor in found.items()}
+
+
+def _loaded(path: Path) -> Any:
+    """What somebody saved: tensors alone are read without running any code.
+
+    Raises:
+        OneshotError: it cannot be read.
+    """
+    if _is_torchscript(path):  # torch.load would warn, and then refuse it in words of its own
+        raise OneshotError(f"{path}: is TorchScript, code and tensors in one; {ALONE}")
+    try:
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # more than tensors: a whole module, whose code this machine trusts
+            return torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:  # unpickling raises whatever the pickled classes raise
+        if _is_without_code(error):
+            raise OneshotError(
+                f"{path}: holds an object whose code is not found here ({named_line(error)}); {ALONE}"
+            ) from error
+        raise OneshotError(f"{path}: cannot be read as what torch.save writes ({named_line(error)})") from error
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether it is an archive with what only scripted models have, their constants."""
+    if not is_zipfile(path):
+        return False
+    try:
+        with ZipFile(path) as archive:
+            return any(PurePosixPath(name).name == "constants.pkl" for name in archive.namelist())
+    except (BadZipFile, OSError):
+        return False
+
+
+def _is_without_code(error: Exception) -> bool:
+    """Whether unpickling met a class that this program cannot import, as one of the script that saved it."""
+    return isinstance(error, ImportError) or "Can't get attribute" in str(error)
+
+
+def _keys(found: Mapping[Any, Any]) -> str:
+    names = [str(key) for key in found]
+    return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED)
+
+
+def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The state as it is under "", and under every prefix of whole parts that all of its names share without it.
+
+    DataParallel, torch.compile and Lightning's modules put one before the names of the model that they wrap.
+    """
+    found = {"": dict(state)}
+    parts = next(iter(state)).split(".")[:-1]
+    for count in range(1, len(parts) + 1):
+        prefix = "".join(f"{part}." for part in parts[:count])
+        if not all(name.startswith(prefix) for name in state):
+            break
+        found[prefix] = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return found
 
 
 def _unusual(tensor: Tensor) -> str | None:
@@ -93,13 +157,16 @@ def _fitting(
     target: str,
     arguments: Mapping[str, Any],
     allowed: Collection[str],
-) -> ModelDescription:
-    """The description whose model has the tensors of the state, with `num_classes` only where that is needed."""
+) -> tuple[ModelDescription, str]:
+    """The description whose model has the tensors of the state, with `num_classes` only where that is needed.
+
+    Beside it is the prefix without which the state's names are the model's; empty where they are as they stand.
+    """
     named = _named(target, arguments, "model" if told.get("kind") == "classifier" else "cvae")
     options: list[dict[str, Any]] = [named]
     if "_target_" in named and "num_classes" not in arguments:
         options.append({**named, "num_classes": len(told["class_names"])})
-    shapes = _shapes(state)
+    given = {prefix: _shapes(each) for prefix, each in _unwrapped(state).items()}
     wrong: list[OneshotError] = []
     for option in options:
         description = _described(told, option)
@@ -109,11 +176,13 @@ def _fitting(
             wrong.append(error)
             continue
         expected = _shapes(model.state_dict())
-        if expected == shapes:
-            return description
-        differs = _difference(expected, shapes, len(told["class_names"]))
+        nearest = max(given, key=lambda prefix: _in_common(expected, given[prefix]))
+        if expected == given[nearest]:
+            return description, nearest
+        differs = _difference(expected, given[nearest], len(told["class_names"]))
+        without = f"without {nearest} " if nearest else ""
         # What was built says more than what was not, and most where it was built for the classes that were told.
-        wrong.insert(0, OneshotError(f"{target}: its tensors are not those of the file {differs}"))
+        wrong.insert(0, OneshotError(f"{target}: its tensors are not those of the file {without}{differs}"))
     raise wrong[0]
 
 
@@ -140,6 +209,11 @@ def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> Mode
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+
+def _in_common(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> int:
+    """How many names both have."""
+    return len(expected.keys() & given.keys())
 
 
 def _difference(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], classes: int) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 from oneshot_fl.aggregation.contribution import Contributions, uncovered
 from oneshot_fl.aggregation.federation import Federation
 from oneshot_fl.experiment import Serving
-from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.cost import ledger_of_server
-from oneshot_fl.reporting.page.markup import element, table
+from oneshot_fl.reporting.page.markup import Html, element, table
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.versions import versions
 
@@ -23,7 +23,7 @@ def report_of(
     federation: Federation,
     served: Served,
     added: Contributions | None,
-    accuracies: Accuracies | None,
+    evaluated: Evaluated | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Who was used and what it adds, who was turned away and why, as built-in types; shares are fractions."""
@@ -32,8 +32,8 @@ def report_of(
     if added is not None:
         for row, change, favourite, share in zip(used, added.changes, added.favourites, added.shares, strict=False):
             row |= {"changes_without_it": change, "says_most_often": names[favourite], "how_often": share}
-    if accuracies is not None:
-        for row, accuracy in zip(used, accuracies.clients, strict=False):
+    if evaluated is not None:
+        for row, accuracy in zip(used, evaluated.accuracies.clients, strict=False):
             row["accuracy"] = accuracy
     return {
         "schema": SCHEMA,
@@ -42,6 +42,7 @@ def report_of(
         "class_names": list(names),
         "classes_of_nobody": [names[j] for j in (uncovered(uploads) if added is None else added.uncovered)],
         "images_asked": 0 if added is None else added.images,
+        "test_images": None if evaluated is None else sum(evaluated.server.images),
         "notes": list(notes),
     }
 
@@ -64,12 +65,13 @@ def summary_of(
     federation: Federation,
     plan: Serving,
     served: Served,
-    accuracies: Accuracies | None,
+    evaluated: Evaluated | None,
     report: dict[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """`summary.json` of an aggregation, of a kind of its own; accuracies are fractions, None without a test set."""
     own = plan.method.ensemble
+    accuracies = None if evaluated is None else evaluated.accuracies
     return {
         "schema": SCHEMA,
         "kind": "aggregation",
@@ -79,6 +81,7 @@ def summary_of(
         "data_spec": {**described(federation.spec), "class_names": list(federation.class_names)},
         "accepted": [one["name"] for one in report["accepted"]],
         "quarantined": report["quarantined"],
+        "test_images": report["test_images"],
         "ensemble": {
             "name": own.name if own else "uniform",
             "rows": None if accuracies is None else accuracies.ensembles,
@@ -107,9 +110,14 @@ def as_html(report: dict[str, Any]) -> str:
         *(element("h2", "Quarantine"), turned_away),
         element("h2", "Classes that nobody speaks for"),
         element("p", ", ".join(report["classes_of_nobody"]) or "none"),
+        *_tested(report["test_images"]),
         *(element("p", note) for note in report["notes"]),
     )
     return f"<!doctype html><html>{HEAD}{body}</html>\n"
+
+
+def _tested(images: int | None) -> list[Html]:
+    return [] if images is None else [element("p", f"Tested on {images} images.")]
 
 
 def _row(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -17,16 +17,16 @@ from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
-from oneshot_fl.data.images import labelled, read_images, tree_by_class
+from oneshot_fl.data.images import labelled, read_images, tree_by_class, unread
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.parts.uploads import Quarantined
-from oneshot_fl.phases.evaluate import Accuracies
+from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.pipeline import assess, serve
 from oneshot_fl.process import Interrupted, say
@@ -67,10 +67,11 @@ def aggregate(
 
     Raises:
         NothingLeftError: no upload can be used, and it is not `strict`.
-        OneshotError: something is wrong with the uploads, the overrides, or the test set; or one was turned away, and
-            it is `strict`.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run; or an
+            upload was turned away, and it is `strict`.
     """
     _check_apart(uploads, out)
+    _check_holds_no_run(out)
     make_folder(out)
     with _older_told(out / MODEL):
         return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
@@ -101,8 +102,8 @@ def _aggregated(
         for each in member.architectures
     ]
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
-    tested = None if test is None else _test_set(test, federation, plan)
-    notes = [*of_plan, *note_of_look_alikes(federation.class_names), *_note_of_untested(federation, tested)]
+    tested, of_test = (None, ()) if test is None else _test_set(test, federation, plan)
+    notes = [*of_plan, *note_of_look_alikes(federation.class_names), *of_test, *_note_of_untested(federation, tested)]
     data_key = _key(federation, tested)
     with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:
@@ -113,9 +114,9 @@ def _aggregated(
         late = note_of_unused(federation, served.given.uploads)
         for note in late:
             context.progress.note(note)
-        accuracies = None if tested is None else assess(plan, served, tested, context).accuracies
+        evaluated = None if tested is None else assess(plan, served, tested, context)
         seconds = time.perf_counter() - begun
-        summary = _written(out, federation, plan, served, accuracies, [*notes, *late], seconds, console)
+        summary = _written(out, federation, plan, served, evaluated, [*notes, *late], seconds, console)
         context.log.outcome(outcome(summary, served, [out / MODEL, out / SUMMARY]))
     return summary
 
@@ -127,6 +128,31 @@ def _check_apart(uploads: Path, out: Path) -> None:
             f"--out {out}: is {uploads} itself or lies in it, where the next call would take {MODEL} for an upload; "
             "choose a folder outside of it"
         )
+
+
+def _check_holds_no_run(out: Path) -> None:
+    """An earlier aggregation is made again from its uploads; what a run found may have taken days."""
+    for path in (out / SUMMARY, out / TRACE):
+        if what := _other_than_aggregation(path):
+            raise OneshotError(
+                f"--out {out}: holds {what} ({path.name}), which would be replaced; choose another folder, or move "
+                "what is there away"
+            )
+
+
+def _other_than_aggregation(path: Path) -> str | None:
+    """What a summary or trace is of; None of an aggregation's, and where there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        return "something that is no aggregation"
+    if found.get("kind") == "aggregation":
+        return None
+    return f"a run of method={found.get('method')} data={found.get('data')}"
 
 
 @contextmanager
@@ -146,15 +172,16 @@ def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
         raise OneshotError(f"{first.name}: {first.reason} ({STRICT})")
 
 
-def _test_set(folder: Path, federation: Federation, plan: Serving) -> ImageBatches:
-    """Test images, decoded to the federation's size; every folder is one of its classes."""
+def _test_set(folder: Path, federation: Federation, plan: Serving) -> tuple[ImageBatches, tuple[str, ...]]:
+    """Test images, decoded to the federation's size, and notes on them; every folder is one of its classes."""
     spec, origin = federation.spec, Origin(f"test={folder}", WHITE)
     found = tree_by_class(folder, origin)
     files = labelled(folder, found, list(federation.class_names), complete=False, origin=origin)
     how = Decoding(spec.size, spec.channels, federation.tones)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how, origin=origin)["test"]
     device = device_of(plan.trainer)
-    return ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
+    batches = ImageBatches(images.to(device), labels.to(device), spec=spec, batch_size=plan.evaluation.batch_size)
+    return batches, unread([folder], {"test": files}, origin)
 
 
 def _note_of_untested(federation: Federation, test: ImageBatches | None) -> list[str]:
@@ -177,7 +204,7 @@ def _written(
     federation: Federation,
     plan: Serving,
     served: Served,
-    accuracies: Accuracies | None,
+    evaluated: Evaluated | None,
     notes: Sequence[str],
     seconds: float,
     console: Console,
@@ -185,8 +212,8 @@ def _written(
     """Everything that an aggregation leaves; the summary comes last, so that where it is all is."""
     used = served.given.uploads
     added = contributions(used, served.server, federation.spec) if used.classifiers else None
-    report = report_of(federation, served, added, accuracies, notes)
-    summary = summary_of(federation, plan, served, accuracies, report, seconds)
+    report = report_of(federation, served, added, evaluated, notes)
+    summary = summary_of(federation, plan, served, evaluated, report, seconds)
     write_server(
         out,
         served.server.model,
@@ -194,7 +221,7 @@ def _written(
         federation.spec,
         federation.class_names,
         method=plan.method.name,
-        accuracy=None if accuracies is None else accuracies.server,
+        accuracy=summary["server"]["accuracy_last"],
         temperature=served.temperature,
         tones=federation.tones,
     )
@@ -203,9 +230,15 @@ def _written(
     write_atomically(out / "report.json", json.dumps(report, indent=1))
     write_atomically(out / "report.html", as_html(report))
     write_atomically(out / SUMMARY, json.dumps(summary, indent=1))
-    accepted, turned_away = len(report["accepted"]), len(report["quarantined"])
-    tested = "" if accuracies is None else f", test accuracy {accuracies.server:.2%}"
-    console.print(
-        f"{accepted} of {accepted + turned_away} uploads used{tested}; report: {out / 'report.html'}", soft_wrap=True
-    )
+    console.print(f"{_told(summary)}; report: {out / 'report.html'}", soft_wrap=True)
     return summary
+
+
+def _told(summary: dict[str, Any]) -> str:
+    """What was used and, where there is a test set, how right the model is on it."""
+    accepted, turned_away = len(summary["accepted"]), len(summary["quarantined"])
+    used = f"{accepted} of {accepted + turned_away} uploads used"
+    server = summary["server"]
+    if server["accuracy_last"] is None:
+        return used
+    return f"{used}, test accuracy {server['accuracy_last']:.2%} of {summary['test_images']} images"

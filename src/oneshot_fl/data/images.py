@@ -181,14 +181,14 @@ def labelled(
     return files
 
 
-def unread(folders: Iterable[Path], files: Mapping[str, Files]) -> tuple[str, ...]:
-    """A line on files in the folders of a data set that are not among its images; none where there is no such file."""
+def unread(folders: Iterable[Path], files: Mapping[str, Files], origin: Origin = DATA_SET) -> tuple[str, ...]:
+    """A line on files in `folders` that are not among the images in `files`; none where there is no such file."""
     used = {path for found in files.values() for path, _ in found}
     left = [path for folder in folders for _, there in _below(folder) for path in there or () if path not in used]
     if not left:
         return ()
     why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
-    return (f"data.root: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
+    return (f"{origin.setting}: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
 
 
 def read_images(

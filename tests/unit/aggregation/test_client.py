@@ -60,6 +60,39 @@ def test_mistakes_are_one_line(overrides, classes, number, line, images, tmp_pat
     assert not out.exists()
 
 
+def test_files_that_are_not_read_as_images_are_noted_by_the_setting(images, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")  # no path is broken between two lines
+    (images / "a" / "1.dcm").touch()
+    quick = (*OWN, f"store={tmp_path}/store", "clients.epochs=1", "model=cnn2")
+    train_client(images, quick, out=tmp_path / "client.safetensors", number=0, class_names=[], counts=False)
+    told = " ".join(capsys.readouterr().out.split())
+    line = f"note: folder={images}: files that are not read as images: 1, for instance {images}/a/1.dcm; they"
+    assert line in told, told
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a/0.png", b"nothing", "0.png is not a readable image"),
+        ("a\n/0.png", None, "must have another name"),
+    ],
+)
+def test_what_is_wrong_with_the_images_is_said_of_the_folder(name, content, says, images, tmp_path):
+    write_image(images / name, 0)
+    if content is not None:
+        (images / name).write_bytes(content)
+    with pytest.raises(OneshotError, match=re.escape(says)) as error:
+        train_client(
+            images,
+            (*OWN, f"store={tmp_path}/store"),
+            out=tmp_path / "client.safetensors",
+            number=0,
+            class_names=[],
+            counts=False,
+        )
+    assert str(error.value).startswith(f"folder={images}: ")
+
+
 def test_what_no_server_would_take_for_an_upload_is_not_trained(images, tmp_path):
     with pytest.raises(OneshotError, match=r"client\.st: must end in \.safetensors"):
         train_client(images, OWN, out=tmp_path / "client.st", number=0, class_names=[], counts=False)

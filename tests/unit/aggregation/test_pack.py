@@ -49,6 +49,46 @@ def test_what_torch_saves_becomes_an_upload(saved, tmp_path):
     torch.testing.assert_close(load(file)(x), model(x), **tolerance)
 
 
+@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "module._orig_mod."])
+def test_what_a_wrapper_puts_before_all_names_is_left_out_and_said(prefix, tmp_path, capsys):
+    state = cnn2(SMALL, norm=True).state_dict()
+    torch.save({"state_dict": {prefix + name: each for name, each in state.items()}, "epoch": 3}, tmp_path / "model.pt")
+    out = tmp_path / "client.safetensors"
+    pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=out)
+    tensors = read_model(out).tensors()
+    assert tensors.keys() == state.keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in tensors.items())
+    assert f"{tmp_path}/model.pt: all of its tensors' names begin with {prefix}, which" in capsys.readouterr().err
+
+
+def test_a_prefix_that_the_model_has_itself_stays(tmp_path, monkeypatch, capsys):
+    (tmp_path / "wrapped_for_pack.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
+        "    def forward(self, x):\n"
+        "        return self.model(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from wrapped_for_pack import Net
+
+    torch.save(Net().state_dict(), tmp_path / "model.pt")
+    out = tmp_path / "client.safetensors"
+    pack(tmp_path / "model.pt", TOLD, target="wrapped_for_pack.Net", arguments={}, out=out)
+    assert set(read_model(out).tensors()) == {"model.1.weight", "model.1.bias"}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_prefix_does_not_hide_what_else_differs(tmp_path):
+    state = _with_four_answers("cnn2").state_dict()
+    torch.save({f"module.{name}": each for name, each in state.items()}, tmp_path / "model.pt")
+    told = {**TOLD, "data": {**TOLD["data"], "channels": 3}}
+    with pytest.raises(OneshotError, match=r"of the file without module\. \(\d.* the model answers 4$"):
+        pack(tmp_path / "model.pt", told, target="cnn2", arguments={}, out=tmp_path / "a.safetensors")
+
+
 def test_a_folder_that_is_not_there_yet_is_made(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     out = tmp_path / "new" / "up" / "north.safetensors"
@@ -161,6 +201,56 @@ def test_what_holds_no_model_is_refused(content, tmp_path):
     else:
         torch.save(content, tmp_path / "model.pt")
     with pytest.raises(OneshotError, match=r"model\.pt"):
+        state_of(tmp_path / "model.pt")
+
+
+REMEDY = "save the state dict alone: torch.save(model.state_dict(), FILE)"
+
+
+def test_a_checkpoint_of_more_than_tensors_is_refused_by_its_keys(tmp_path):
+    model = cnn2(SMALL, norm=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1).state_dict()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer, "epoch": 3}, tmp_path / "model.pt")
+    line = f"model.pt: holds a dictionary of more than tensors (model, optimizer, epoch); {REMEDY}"
+    with pytest.raises(OneshotError, match=re.escape(line)):
+        state_of(tmp_path / "model.pt")
+    torch.save(dict.fromkeys("abcdefghij", 1), tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"\(a, b, c, d, e, f, g, h, \.\.\.\)"):
+        state_of(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("gone", ["class", "module"])
+def test_a_whole_module_whose_class_is_not_found_is_told_with_the_remedy(gone, tmp_path, monkeypatch):
+    (tmp_path / "saved_by_pack.py").write_text("from torch import nn\nclass Net(nn.Linear): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import saved_by_pack
+
+    torch.save(saved_by_pack.Net(1, 1), tmp_path / "model.pt")
+    monkeypatch.delitem(sys.modules, "saved_by_pack")
+    if gone == "class":
+        monkeypatch.setitem(sys.modules, "saved_by_pack", type(sys)("saved_by_pack"))
+    else:
+        (tmp_path / "saved_by_pack.py").unlink()
+    with pytest.raises(OneshotError, match=r"model\.pt: holds an object whose code is not found here \(") as error:
+        state_of(tmp_path / "model.pt")
+    assert str(error.value).endswith(REMEDY)
+    assert ("Can't get attribute 'Net'" in str(error.value)) == (gone == "class")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning")
+def test_torchscript_is_told_without_a_warning_of_torchs(tmp_path, recwarn):
+    torch.jit.script(nn.Linear(1, 1)).save(str(tmp_path / "model.pt"))
+    recwarn.clear()
+    with pytest.raises(OneshotError, match=re.escape(f"model.pt: is TorchScript, code and tensors in one; {REMEDY}")):
+        state_of(tmp_path / "model.pt")
+    assert not recwarn.list
+
+
+def test_an_archive_that_is_broken_is_one_line(tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    content = (tmp_path / "model.pt").read_bytes()
+    (tmp_path / "model.pt").write_bytes(content[:100] + content[-22:])
+    with pytest.raises(OneshotError, match=r"model\.pt: cannot be read as what torch\.save writes"):
         state_of(tmp_path / "model.pt")
 
 

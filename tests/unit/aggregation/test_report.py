@@ -9,6 +9,7 @@ REPORT = {
     "quarantined": [{"name": "b", "reason": "tensor <img src=x> is missing"}],
     "classes_of_nobody": ["<i>"],
     "images_asked": 4,
+    "test_images": 20,
     "notes": ["<u>"],
 }
 

@@ -21,6 +21,7 @@ from oneshot_fl.models.model_file import read_model
 from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.about import about
 from tests.parts import SMALL
+from tests.unit.data.image_files import write_image
 
 HERE = ("trainer=cpu", "logger=none")
 FEW = (
@@ -33,6 +34,8 @@ FEW = (
 @pytest.fixture
 def call(tmp_path, monkeypatch, capsys):
     """Call `oneshot-fl aggregate` in this process: exit code and what it printed."""
+
+    monkeypatch.setenv("COLUMNS", "1000")  # no path is broken between two lines
 
     def call(*words: str) -> tuple[int, str]:
         settings = HERE if "method=fedavg" in words else FEW
@@ -67,6 +70,7 @@ def test_uploads_become_a_model_that_describes_itself_and_a_report(uploads, call
     assert {"changes_without_it", "says_most_often"} <= report["accepted"][0].keys()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["kind"], summary["server"]["accuracy_last"]) == ("aggregation", None)
+    assert summary["test_images"] is report["test_images"] is None
     assert [row["accuracy"] for row in summary["rounds"]] == [None, None]
 
 
@@ -152,6 +156,32 @@ def test_results_among_the_uploads_are_refused_before_anything_is_made(uploads, 
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("summary.json", '{"method": "dense", "data": "digits"}', "a run of method=dense data=digits"),
+        ("run.json", '{"method": "dense", "data": "digits"}', "a run of method=dense data=digits"),
+        ("summary.json", "[1]", "something that is no aggregation"),
+        ("summary.json", "{", "something that is no aggregation"),
+    ],
+)
+def test_a_run_is_not_replaced(name, content, what, uploads, call, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text(content)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    line = f"--out {tmp_path}/out: holds {what} ({name}), which would be replaced; choose another folder"
+    assert (code, line in printed) == (2, True), printed
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {name: content}
+
+
+def test_an_earlier_aggregation_is_replaced(uploads, write, call, tmp_path):
+    call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    write("four")
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg")
+    assert (code, "4 of 5 uploads used" in printed) == (0, True), printed
+    assert len(json.loads((tmp_path / "out" / "summary.json").read_text())["accepted"]) == 4
+
+
 def test_results_beside_uploads_that_are_named_alike_are_fine(uploads, call, folder):
     assert call(uploads, "--out", f"{folder}-out", "method=fedavg")[0] == 0
 
@@ -202,6 +232,29 @@ def test_a_test_folder_is_tested_on_and_another_method_is_chosen(uploads, call, 
     assert summary["server"]["accuracy_last"] in (0.0, 0.5, 1.0)
     assert summary["ensemble"]["rows"].keys() >= {"uniform", "probability"}
     assert "note: test: no image of c, so its accuracy tells nothing of them" in printed
+
+
+def test_how_many_images_it_was_tested_on_is_told_everywhere(uploads, call, tmp_path):
+    for name in "abc":
+        write_image(tmp_path / "images" / name / "x.png", 0)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
+    assert (code, bool(re.search(r"test accuracy \d+\.\d\d% of 3 images; report", printed))) == (0, True), printed
+    told = [
+        json.loads((tmp_path / "out" / name).read_text())["test_images"] for name in ("summary.json", "report.json")
+    ]
+    assert told == [3, 3]
+    assert "Tested on 3 images." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_test_files_that_are_not_read_are_noted_by_the_setting(uploads, call, tmp_path):
+    write_image(tmp_path / "images" / "a" / "0.png", 0)
+    (tmp_path / "images" / "a" / "1.dcm").touch()
+    images = f"test={tmp_path}/images"
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), images, "method=fedavg")
+    line = f"{images}: files that are not read as images: 1, for instance {tmp_path}/images/a/1.dcm; they"
+    assert (code, f"note: {line}" in printed, "data.root" in printed) == (0, True, False), printed
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(note.startswith(line) for note in report["notes"])
 
 
 def test_test_images_are_read_as_those_of_the_clients(write, folder, call, tmp_path):
