@@ -60,14 +60,18 @@ def holdings(root: Path) -> list[Holding]:
     """Everything in a store, by phase and then by age, the oldest first; what is not the store's own is left alone.
 
     Raises:
-        OneshotError: there is no such folder, or it cannot be read.
+        OneshotError: there is no such folder, it cannot be read, or what it holds is no store's.
     """
     if not root.is_dir():
         raise OneshotError(f"store={root}: there is no such folder; name another one with --store DIR")
     try:
-        found = [_holding(path) for path in _entries(root) if KEY.fullmatch(path.name.partition(".")[0])]
+        entries = list(_entries(root))  # listed once: runs write meanwhile
+        found = [_holding(path) for path in entries if KEY.fullmatch(path.name.partition(".")[0])]
+        other = not found and (bool(entries) or _has_files(root))
     except OSError as error:
         raise OneshotError(f"store={root}: cannot be read ({reason(error)})") from error
+    if other:
+        raise OneshotError(f"store={root}: the folder holds no store; name one that runs have written to, --store DIR")
     return sorted(filter(None, found), key=lambda one: (one.phase, one.made, one.path.name))
 
 
@@ -75,6 +79,11 @@ def _entries(root: Path) -> Iterator[Path]:
     for phase in root.iterdir():
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # gone, or no folder of the store's
             yield from phase.iterdir()
+
+
+def _has_files(root: Path) -> bool:
+    """Whether files lie right in a folder; in a store there are only the folders of its phases."""
+    return any(path.name != LEASED and not path.is_dir() for path in root.iterdir())
 
 
 def _holding(path: Path) -> Holding | None:
@@ -158,7 +167,8 @@ def sweep(root: Path, *, phase: str | None, older_than: float | None, dry_run: b
     """
     found = holdings(root)
     if phase is not None and phase not in (phases := sorted({one.phase for one in found})):
-        raise OneshotError(f"--phase {phase}: store={root} holds nothing of it; choose from {', '.join(phases)}")
+        others = f"; choose from {', '.join(phases)}" if phases else ", nor of any other"
+        raise OneshotError(f"--phase {phase}: store={root} holds nothing of it{others}")
     chosen = [one for one in found if phase == one.phase or (phase is None and one.kind != "run")]
     old = [one for one in chosen if older_than is None or one.days(time.time()) > older_than]
     whole = phase is not None or older_than is not None

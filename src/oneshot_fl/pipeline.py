@@ -3,6 +3,8 @@
 partition -> training -> uploads -> [attack] -> [gate] -> [recite] -> [hearing] -> [stratify] -> distill -> evaluate
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from oneshot_fl.config.record import MODEL, SUMMARY
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.ledger import Meter, total
 from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.models.trial import check_models
 from oneshot_fl.panels import check_panels, panels, test_set
 from oneshot_fl.parts.slots import UploadStep, step_for
@@ -169,23 +172,36 @@ def serve(
         OneshotError: the student diverged.
     """
     recitals, uploads, recited = admit(plan, uploads, spec, context)
-    guidance = _guidance(plan, spec, uploads, context)
-    server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited, start=start)
-    _note_idle_terms(plan, uploads, context)
-    distilled = distill(
-        test,
-        server,
-        plan.method,
-        data_key=data_key,
-        student=plan.student,
-        settings=plan.distillation,
-        rate_keys=plan.rate_keys,
-        context=context,
-    )
+    with _broken_uploads_told(uploads):
+        guidance = _guidance(plan, spec, uploads, context)
+        server = Server(spec, uploads, guidance.U if guidance else None, proxy, recited, start=start)
+        _note_idle_terms(plan, uploads, context)
+        distilled = distill(
+            test,
+            server,
+            plan.method,
+            data_key=data_key,
+            student=plan.student,
+            settings=plan.distillation,
+            rate_keys=plan.rate_keys,
+            context=context,
+        )
     size = plan.evaluation.batch_size
     made = (distilled.images, distilled.labels, distilled.trust)
     calibration = calibrate(distilled.model, *made, spec=spec, batch_size=size)
     return Served(server, guidance, recitals, distilled, calibration)
+
+
+@contextmanager
+def _broken_uploads_told(uploads: Uploads) -> Iterator[None]:
+    """Where uploads are not finite, nor is what is made of them: errors blame the server's model and its rates."""
+    try:
+        yield
+    except OneshotError as error:
+        broken = [name for name, upload in uploads.named().items() if first_not_finite(upload.model)]
+        if not broken or TURNED_AWAY in str(error):
+            raise
+        raise OneshotError(f"{error}; what {first_of(broken)} uploaded is not finite, and {TURNED_AWAY}") from error
 
 
 def admit(

@@ -177,6 +177,28 @@ def test_mistakes_are_named(tmp_path, keys):
         holdings(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("phase", [None, "images"])
+@pytest.mark.parametrize("place", ["notes.txt", "pictures/0.png", "a/b/c.png"])
+def test_a_folder_of_other_things_is_no_store(tmp_path, phase, place):
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).touch()
+    with pytest.raises(OneshotError, match=f"^store={tmp_path}: the folder holds no store; name one"):
+        _swept(tmp_path, phase=phase)
+    assert (tmp_path / place).exists()
+
+
+def test_a_store_that_is_empty_is_one(tmp_path, keys):
+    for phase in ("clients", "distill"):
+        remove(tmp_path / phase)
+        (tmp_path / phase).mkdir()
+    (tmp_path / LEASED).touch()
+    assert _swept(tmp_path) == set()
+    with pytest.raises(
+        OneshotError, match=f"^--phase distill: store={tmp_path} holds nothing of it, nor of any other$"
+    ):
+        _swept(tmp_path, phase="distill")
+
+
 def test_what_an_artifact_is_known_by():
     inputs = {
         "method": {"name": "dense", "source": {"name": "generator"}},

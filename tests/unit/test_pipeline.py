@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.ledger import NOTHING
+from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Quarantined
 from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.pipeline import admit, received
+from oneshot_fl.pipeline import admit, received, serve
 from tests.composing import compose_config
 from tests.parts import SMALL, decoder_of, uploads_of
 
@@ -58,3 +59,28 @@ def test_a_method_cannot_do_without_a_kind_of_uploads_that_was_turned_away(metho
 def test_what_a_method_does_not_need_may_be_turned_away(context):
     assert _admitted("fedmho", DECODERS, context).decoders == DECODERS.decoders
     assert _admitted("dense", CLASSIFIERS, context).classifiers == CLASSIFIERS.classifiers
+
+
+def _served(method, context, models):
+    plan = experiment_of(compose_config("trainer=cpu", f"method={method}", "model=cnn2", "distill.rounds=1"))
+    return serve(plan, uploads_of(models, [3, 5]), SMALL, test=None, data_key="none", context=context)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "dense", "ot"])
+def test_uploads_that_are_not_finite_are_told_with_the_gate_that_turns_them_away(method, context):
+    models = [cnn2(SMALL, norm=method != "ot") for _ in range(2)]
+    torch.nn.init.constant_(models[1][-1].weight, torch.nan)
+    with pytest.raises(
+        OneshotError, match=r"client 1 .*is not finite, .*gate=checks turns such uploads away$"
+    ) as error:
+        _served(method, context, models)
+    assert str(error.value).count("gate=checks") == 1
+
+
+def test_nothing_is_put_down_to_uploads_that_are_finite(context):
+    models = [cnn2(SMALL, norm=True) for _ in range(2)]
+    for model in models:
+        torch.nn.init.constant_(model[-1].weight, torch.finfo(torch.float32).max)
+    with pytest.raises(OneshotError, match="not finite") as error:
+        _served("dense", context, models)
+    assert "gate=checks" not in str(error.value)

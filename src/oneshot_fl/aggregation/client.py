@@ -1,17 +1,19 @@
 """One client of a federation on its own machine: trained as in a run, on a folder of images, and packed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
+from oneshot_fl.config.needs import OF_DECODERS
 from oneshot_fl.config.words import group_of, key_of
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Origin, Tones
-from oneshot_fl.data.images import labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.images import check_layout, labelled, read_images, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.described import ModelDescription
@@ -101,14 +103,26 @@ def _check_override(override: str) -> None:
 def _experiment(overrides: Sequence[str]) -> Experiment:
     for override in overrides:
         _check_override(override)
-    bind, *_ = from_overrides("data=image_folder", "data.root=.", *overrides)
+    bind, _, settings = from_overrides("data=image_folder", "data.root=.", *overrides)
+    if settings and not any(key_of(override) == "method" for override in overrides):
+        _check_default_method(settings)
     return bind()
+
+
+def _check_default_method(settings: Mapping[str, Any]) -> None:
+    """A client need choose no method, but the one that is there otherwise works on classifiers."""
+    if settings["clients"]["kinds"] in (["cvae"], {"cvae": 1}):
+        raise OneshotError(
+            f"clients.kinds=[cvae]: clients upload decoders alone, and method={settings['method']['name']}, which "
+            f"nobody chose, works on classifiers; add {OF_DECODERS}"
+        )
 
 
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:
     """The client's images by class and file name, on the device that it trains on; there is no test set."""
     how, origin = experiment.data.load.settings, Origin(f"folder={folder}", None)
     found = tree_by_class(folder, origin)
+    check_layout(folder, found, origin)
     names = list(map(class_name, class_names)) or [name for name, paths in found.items() if paths]
     if unknown := sorted(name for name, paths in found.items() if paths and name not in names):
         raise OneshotError(

@@ -21,7 +21,7 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
-from oneshot_fl.data.images import labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.images import check_layout, labelled, read_images, tree_by_class, unread
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
@@ -176,6 +176,7 @@ def _test_set(folder: Path, federation: Federation, plan: Serving) -> tuple[Imag
     """Test images, decoded to the federation's size, and notes on them; every folder is one of its classes."""
     spec, origin = federation.spec, Origin(f"test={folder}", WHITE)
     found = tree_by_class(folder, origin)
+    check_layout(folder, found, origin)
     files = labelled(folder, found, list(federation.class_names), complete=False, origin=origin)
     how = Decoding(spec.size, spec.channels, federation.tones)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how, origin=origin)["test"]

@@ -14,6 +14,9 @@ from oneshot_fl.config.trial import has_features
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import needs_of, needs_of_start
 
+OF_DECODERS = "method=fedcvae_ens"
+"""What to choose where clients upload decoders and nothing else."""
+
 
 def check_teacher(settings: Mapping[str, Any]) -> None:
     """A term that asks a teacher needs one.
@@ -49,7 +52,7 @@ def check_kinds(cfg: DictConfig) -> None:
     if "classifiers" in needs and "classifier" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
-            "or clients=default"
+            f"or clients=default, or a method that works on decoders, for instance {OF_DECODERS}"
         )
     if "clients_start" in needs and cfg.clients.initial_weights == "own":
         raise OneshotError(

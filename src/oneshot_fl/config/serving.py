@@ -12,7 +12,7 @@ from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.groups import INSIDE
 from oneshot_fl.config.needs import asking, method_needs, no_features
-from oneshot_fl.config.rules import check_call, check_group, target_of
+from oneshot_fl.config.rules import check_call, check_group, check_value, target_of
 from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
@@ -26,6 +26,7 @@ from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.values import Seed
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
@@ -61,6 +62,7 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     """
     _check_overrides(overrides)
     cfg = _configuration([*_defaults(overrides), *overrides])
+    check_value("seed", cfg.get("seed"), Seed)  # before the gate's own, which follows it
     init = cfg.method.get("init")
     begins = target_of("method.init", plain(init)) if init else None
     used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)

@@ -156,6 +156,20 @@ def tree_by_class(folder: Path, origin: Origin = DATA_SET) -> Tree:
     return found
 
 
+def check_layout(folder: Path, found: Tree, origin: Origin) -> None:
+    """Whether images lie in folders of classes, where a folder was given for itself and not as a part of a data set.
+
+    Raises:
+        OneshotError: they lie in `folder`, as those of one class do.
+    """
+    if not any(found.values()) and images_in(folder, origin):
+        above = Path(os.path.abspath(folder)).parent
+        raise OneshotError(
+            f"{origin.setting}: {folder} holds images and no folder of a class; give the folder above it, {above}, if "
+            "that has a folder of images for each class"
+        )
+
+
 def labelled(
     folder: Path, found: Tree, classes: list[str], *, complete: bool = True, origin: Origin = DATA_SET
 ) -> Files:

@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
-from oneshot_fl.models.soundness import first_not_finite
+from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.parts.inits import mean_state
 from oneshot_fl.parts.uploads import Server
 
@@ -66,7 +66,7 @@ class OptimalTransport:
             if tensor := first_not_finite(upload.model):
                 raise OneshotError(
                     f"method=ot: tensor {tensor} of {upload.name} is not finite, so its units cannot be aligned; "
-                    "gate=checks turns such uploads away"
+                    f"{TURNED_AWAY}"
                 )
         anchor = uploads.models[uploads.sizes.index(max(uploads.sizes))]
         aligned = [aligned_state(model, anchor) for model in uploads.models]

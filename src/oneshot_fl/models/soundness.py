@@ -3,6 +3,9 @@
 import torch
 from torch import nn
 
+TURNED_AWAY = "gate=checks turns such uploads away"
+"""The remedy where uploads are not finite."""
+
 
 def first_unsound(model: nn.Module) -> str:
     """The first tensor that is not finite, or the running variance that is not above 0; empty if there is none."""

@@ -21,7 +21,7 @@ from oneshot_fl.models.bank import ClientBank, has_batch_norm
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
-from oneshot_fl.models.soundness import first_not_finite
+from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
@@ -211,7 +211,7 @@ def _estimated(upload: ClassifierUpload, spec: DataSpec, rng: torch.Generator) -
     if not bool(torch.isfinite(shares).all()):
         raise OneshotError(
             f"recite.labels=estimated: {upload.name} answers with numbers that are not finite, which show no labels; "
-            "gate=checks turns such uploads away"
+            f"{TURNED_AWAY}"
         )
     shares[list(upload.unknown)] = 0
     return shares
@@ -254,10 +254,7 @@ def _invert(
 
 def _diverged(upload: ClassifierUpload, settings: Recitation) -> OneshotError:
     if tensor := first_not_finite(upload.model):
-        return OneshotError(
-            f"recitals of {upload.name}: tensor {tensor} of its upload is not finite; gate=checks turns such uploads "
-            "away"
-        )
+        return OneshotError(f"recitals of {upload.name}: tensor {tensor} of its upload is not finite; {TURNED_AWAY}")
     return OneshotError(
         f"recitals of {upload.name} diverged: their pixels are not finite; lower "
         f"recite.optimizer.lr={settings.optimizer.settings.get('lr')}"

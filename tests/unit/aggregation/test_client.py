@@ -7,6 +7,7 @@ import pytest
 
 from oneshot_fl.aggregation.client import train_client
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.model_file import read_model
 from tests.unit.data.image_files import write_image
 
 OWN = ("partition.clients=2", "trainer=cpu")
@@ -91,6 +92,21 @@ def test_what_is_wrong_with_the_images_is_said_of_the_folder(name, content, says
             counts=False,
         )
     assert str(error.value).startswith(f"folder={images}: ")
+
+
+def test_images_without_folders_of_classes_are_answered_with_the_folder_above(images, tmp_path):
+    line = f"folder={images}/a: {images}/a holds images and no folder of a class; give the folder above it, {images}, "
+    with pytest.raises(OneshotError, match=re.escape(line)):
+        train_client(images / "a", OWN, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+
+
+@pytest.mark.parametrize("kinds", ["clients=all_cvae", "clients.kinds=[cvae]"])
+def test_decoders_alone_ask_for_the_method_that_nobody_chose(kinds, images, tmp_path):
+    with pytest.raises(OneshotError, match=r"^clients\.kinds=\[cvae\]: .* nobody chose, .*add method=fedcvae_ens$"):
+        train_client(images, (*OWN, kinds), out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+    chosen = (*OWN, kinds, "method=fedcvae_ens", "cvae=cvae_mlp", "clients.cvae.epochs=1", f"store={tmp_path}/store")
+    train_client(images, chosen, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+    assert read_model(tmp_path / "a.safetensors").description.kind == "decoder"
 
 
 def test_what_no_server_would_take_for_an_upload_is_not_trained(images, tmp_path):

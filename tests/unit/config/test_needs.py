@@ -14,6 +14,7 @@ from tests.composing import compose_config
         (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=half_cvae"),
         (["method=dense", "clients=all_cvae"], r"^method=dense: needs clients that upload classifiers"),
         (["method=fedavg", "clients=all_cvae"], r"^method=fedavg: needs clients that upload classifiers"),
+        (["method=dense", "clients=all_cvae"], r"or a method that works on decoders, for instance method=fedcvae_ens$"),
         (["method=fedmho_sd", "clients=all_cvae"], r"^method=fedmho_sd: needs clients that upload classifiers"),
         (
             ["method=fedmho", "clients=half_cvae", "communication_rounds=2"],

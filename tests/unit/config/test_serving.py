@@ -48,6 +48,12 @@ def test_the_gate_is_known_before_any_upload_is_and_what_is_wrong_with_it_said()
             entrance_of([override])
 
 
+@pytest.mark.parametrize(("override", "line"), [("seed=x", "^seed=x: "), ("gate.seed=x", "^gate.seed=x: ")])
+def test_a_seed_that_is_wrong_is_told_by_the_key_that_was_given(override, line):
+    with pytest.raises(OneshotError, match=line):
+        entrance_of([override])
+
+
 def test_the_servers_model_is_built_as_the_first_upload_unless_it_is_named():
     assert _serving(names=("lenet5", "cnn2"))[0].student.name == "lenet5"
     assert _serving("server_model=cnn3", names=("lenet5", "cnn2"))[0].student.name == "cnn3"
