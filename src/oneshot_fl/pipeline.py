@@ -201,7 +201,8 @@ def _broken_uploads_told(uploads: Uploads) -> Iterator[None]:
         broken = [name for name, upload in uploads.named().items() if first_not_finite(upload.model)]
         if not broken or TURNED_AWAY in str(error):
             raise
-        raise OneshotError(f"{error}; what {first_of(broken)} uploaded is not finite, and {TURNED_AWAY}") from error
+        told = f"{error}; what {first_of(broken)} uploaded is not finite, and {TURNED_AWAY}"
+        raise type(error)(told) from error
 
 
 def admit(
