@@ -46,7 +46,7 @@ EXTRAS = {
 
 SIDE_BY_SIDE = (
     (
-        *("method/ensemble", "attack", "cvae", "partition", "method/init", "budget", "logger", "method/pool"),
+        *("method/ensemble", "attack", "cvae", "partition", "method/init", "budget", "logger"),
         *("trainer", "evaluate", "gate", "clients/optimizer", "distill", "generator", "recite", "stratify"),
     ),
     ("method", "data"),

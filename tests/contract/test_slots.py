@@ -23,7 +23,15 @@ from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate
 from oneshot_fl.phases.prepare import PartitionPlan
-from oneshot_fl.recipe import NEEDS_OF_RUN, NEEDS_OF_SERVER, NEEDS_OF_VIEW, NEEDS_OF_VOTES, Recipe, described
+from oneshot_fl.recipe import (
+    NEEDS_OF_POOL,
+    NEEDS_OF_RUN,
+    NEEDS_OF_SERVER,
+    NEEDS_OF_VIEW,
+    NEEDS_OF_VOTES,
+    Recipe,
+    described,
+)
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.told import About
 from tests.composing import compose_config, few_images, run_config
@@ -67,7 +75,7 @@ def recipe_at(group: str, name: str) -> Recipe[Any]:
     settings = compose_config("method=fedhydra", "generator.width=2", f"+{slot}/{family}@probe={name}").probe
     found = recipe(settings)
     assert isinstance(found.needs, frozenset)
-    assert found.needs <= NEEDS_OF_SERVER | NEEDS_OF_RUN | NEEDS_OF_VOTES
+    assert found.needs <= NEEDS_OF_SERVER | NEEDS_OF_RUN | NEEDS_OF_VOTES | NEEDS_OF_POOL
     return found
 
 
