@@ -51,10 +51,10 @@ def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -
 
     tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", *OF_GPUS]
 
-    def column(name: str, *overrides: str) -> list[str]:
+    def column(name: str, *more: str) -> list[str]:
         experiment = () if tiny else (f"experiment=evidence/{name}",)
         methods = ("method=fedavg,fedhydra",) if tiny else ()
-        return [*runs, *experiment, *methods, *given, *overrides, f"hydra.sweep.dir={out / name}"]
+        return [*runs, *experiment, *methods, *given, *more, f"hydra.sweep.dir={out / name}"]
 
     return {
         "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],

@@ -75,9 +75,9 @@ def method_needs(cfg: DictConfig) -> frozenset[str]:
 
 def _start_needs(cfg: DictConfig) -> frozenset[str]:
     """What the student's start needs, where one of its loss terms holds it to that."""
-    terms = terms_at({"method": plain(cfg.method)}, ("method.student",))
-    weighed = [_needs(key, term) for key, term in terms.items() if term.get("weight") != 0]
-    return needs_of_start(target_of("method.init", plain(cfg.method.init)), frozenset().union(*weighed))
+    terms = _that_count(terms_at({"method": plain(cfg.method)}, ("method.student",)))
+    of_terms = frozenset().union(*(_needs(key, term) for key, term in terms.items()))
+    return needs_of_start(target_of("method.init", plain(cfg.method.init)), of_terms)
 
 
 def source_needs(cfg: DictConfig) -> frozenset[str]:
@@ -94,8 +94,12 @@ def asking(settings: Mapping[str, Any], need: str) -> list[str]:
     """Keys of ensembles, and of loss terms with a weight, that declare a need."""
     own = {"method.ensemble": settings["method"].get("ensemble")}
     parts = own | terms_at(settings, ("method.objective", "method.student")) | tested(settings)
-    weighed = {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
-    return [key for key, part in weighed.items() if need in needs_of(target_of(key, part))]
+    return [key for key, part in _that_count(parts).items() if need in needs_of(target_of(key, part))]
+
+
+def _that_count(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are there, but for loss terms that weigh nothing."""
+    return {key: part for key, part in parts.items() if part is not None and part.get("weight") != 0}
 
 
 def no_features(key: str, who: str) -> str:
