@@ -16,7 +16,7 @@ share_the_cores()  # before torch is loaded
 
 import torch  # noqa: E402
 
-from benchmarks.cases import ACCELERATOR, GROUPS, Row  # noqa: E402
+from benchmarks.cases import GROUPS, ON_ACCELERATOR, Row  # noqa: E402
 from benchmarks.folders import require_folder  # noqa: E402
 from benchmarks.options import Parser, above_zero  # noqa: E402
 from oneshot_fl.code import commit  # noqa: E402
@@ -24,7 +24,7 @@ from oneshot_fl.disk import write_atomically  # noqa: E402
 from oneshot_fl.errors import OneshotError  # noqa: E402
 from oneshot_fl.mistakes import mistakes_told  # noqa: E402
 
-ON_CPU = [name for name in GROUPS if name != ACCELERATOR]
+ON_CPU = [name for name in GROUPS if name not in ON_ACCELERATOR]
 
 
 def main() -> None:
@@ -46,8 +46,9 @@ def measure(names: list[str], repeats: int, out: Path | None) -> None:
     Raises:
         OneshotError: the file cannot be written, or is none of this program; or there is no accelerator to measure.
     """
-    if ACCELERATOR in names and not torch.cuda.is_available():
-        raise OneshotError(f'--only "{ACCELERATOR}": there is no CUDA device here; choose other tables')
+    needs_one = [name for name in names if name in ON_ACCELERATOR]
+    if needs_one and not torch.cuda.is_available():
+        raise OneshotError(f'--only "{needs_one[0]}": there is no CUDA device here; choose other tables')
     if out:
         require_folder("--out", out)
         kept(out)

@@ -2,31 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
 from typing import Any
 
 import torch
 
 from benchmarks.measure import in_turn, timed
-from benchmarks.scale import COLOUR, GREY, Scale
+from benchmarks.scale import Scale
 from benchmarks.steps import Step, Steps
 
 ARITHMETICS = {"32 bit": ("32-true", False), "TF32": ("32-true", True), "bf16": ("bf16-mixed", True)}
 """The Trainer's precision, and whether 32-bit products may be rounded to TF32."""
 
 
-def on_accelerator(
-    repeats: int, *, device: str = "cuda", scales: tuple[Scale, ...] = (GREY, COLOUR), compiled: bool = True
-) -> list[dict[str, Any]]:
-    """A row for each scale, arithmetic and step: seconds one by one, stacked, and with a compiled generator."""
+def on_accelerator(repeats: int, *, scale: Scale, device: str = "cuda", compiled: bool = True) -> list[dict[str, Any]]:
+    """A row for each arithmetic and step: seconds one by one, stacked, and with a compiled generator."""
     rows = []
-    for scale, (name, (precision, tf32)) in product(scales, ARITHMETICS.items()):
+    for name, (precision, tf32) in ARITHMETICS.items():
         with products(tf32=tf32):
             for what, ways in _steps(scale, precision, device, compiled=compiled).items():
                 runs = {way: timed(until_done(step, device)) for way, step in ways.items()}
                 seconds = {way: parts["whole"] for way, parts in in_turn(runs, repeats=repeats).items()}
                 first, *others = seconds
-                row = {"scale": scale.name, "arithmetic": name, "step": what, f"{first}, s": seconds[first]}
+                row = {"arithmetic": name, "step": what, f"{first}, s": seconds[first]}
                 row |= {f"{first} / {way}": seconds[first] / seconds[way] for way in others}
                 rows.append(row)
     return rows

@@ -20,7 +20,8 @@ from benchmarks.steps import LocalTraining, Steps
 Row = dict[str, Any]
 PRECISIONS = ("32-true", "bf16-mixed")
 LITERAL, KEPT = "literal", "literal, memory kept"
-ACCELERATOR = "On an accelerator"
+ON_ACCELERATOR = {f"On an accelerator, {scale.name}": scale for scale in (GREY, COLOUR)}
+"""Tables of their own, so that one that is measured is not measured again because the next one was stopped."""
 
 
 def run_once(way: str, method: str, scale: Scale) -> Seconds:
@@ -210,5 +211,5 @@ GROUPS = {
     "Lightning": lightning,
     "Start-up": start_up,
     "Peak memory": memory,
-    ACCELERATOR: on_accelerator,
+    **{name: partial(on_accelerator, scale=scale) for name, scale in ON_ACCELERATOR.items()},
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 import benchmarks
 import oneshot_fl
+from benchmarks.cases import ON_ACCELERATOR
 from benchmarks.options import Parser
 from oneshot_fl.code import digest
 from oneshot_fl.disk import write_atomically
@@ -29,6 +30,8 @@ TINY = ("budget=demo", "clients.epochs=1", "distill.rounds=1", "stratify.steps=1
 """Overrides that let a CPU try all pieces."""
 OF_GPUS = ("tests/pipeline/test_gpu.py", "tests/pipeline/test_launchers.py")
 """Where tests that need one are; other modules of that folder need packages that a machine with one may lack."""
+SPEED = dict(zip(("speed_grey", "speed_colour"), ON_ACCELERATOR, strict=True))
+"""Tables of `benchmarks` by the names of their pieces."""
 TWO_CLASSES = ("partition=classes_per_client", "partition.classes=2")
 """What the experiment of that name sets, for those who try it without one."""
 
@@ -47,8 +50,8 @@ def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -
     whole = [*chosen, f"data.root={data}", "hydra/launcher=joblib"]
     given = [*(["data=digits", *TINY] if tiny else whole), *overrides]
     runs = [*python, "oneshot_fl", "-m", "seed=0", f"store={out / 'store'}"]
-    speed = ["--only", "Start-up", "--repeats", "1"] if tiny else ["--only", "On an accelerator", "--repeats", "5"]
-
+    tables = {"speed_grey": "Start-up"} if tiny else SPEED
+    measured = [*python, "benchmarks", "--repeats", "1" if tiny else "5", "--out", str(out / "speed.json"), "--only"]
     tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", *OF_GPUS]
 
     def column(name: str, *more: str) -> list[str]:
@@ -58,7 +61,7 @@ def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -
 
     return {
         "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],
-        "speed": [*python, "benchmarks", *speed, "--out", str(out / "speed.json")],
+        **{name: [*measured, table] for name, table in tables.items()},
         "dirichlet": column("cifar10_dirichlet"),
         "two_classes": column("cifar10_two_classes", *(TWO_CLASSES if tiny else ())),
     }

@@ -200,7 +200,7 @@ def test_runs_under_attack_become_means_over_their_seeds():
 
 
 def test_every_step_of_the_accelerators_table_runs_on_any_device():
-    rows = on_accelerator(1, device="cpu", scales=(TINY,), compiled=False)
+    rows = on_accelerator(1, scale=TINY, device="cpu", compiled=False)
     assert [(row["arithmetic"], row["step"]) for row in rows] == [
         (arithmetic, step)
         for arithmetic in ("32 bit", "TF32", "bf16")
@@ -321,7 +321,8 @@ def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys)
 
 def test_pieces_are_what_their_names_say(tmp_path):
     whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
-    assert list(whole) == list(tiny) == ["tests", "speed", "dirichlet", "two_classes"]
+    assert list(whole) == ["tests", "speed_grey", "speed_colour", "dirichlet", "two_classes"]
+    assert list(tiny) == [name for name in whole if name != "speed_colour"]
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
     assert "trainer=cpu" in tiny["two_classes"]
     assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two_classes"])

@@ -61,9 +61,10 @@ def test_an_option_that_there_is_not_is_one_line(program, monkeypatch, capsys):
 def test_no_accelerator_is_measured_where_there_is_none(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setitem(cases.GROUPS, "Choices", None)
-    words = ("--only", "Choices", cases.ACCELERATOR, "--out", str(tmp_path / "speed.json"))
+    (table, _) = cases.ON_ACCELERATOR
+    words = ("--only", "Choices", table, "--out", str(tmp_path / "speed.json"))
     line = _told(monkeypatch, capsys, main, *words)
-    assert line == f'oneshot_fl: --only "{cases.ACCELERATOR}": there is no CUDA device here; choose other tables'
+    assert line == f'oneshot_fl: --only "{table}": there is no CUDA device here; choose other tables'
     assert list(tmp_path.iterdir()) == []
 
 
