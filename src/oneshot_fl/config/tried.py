@@ -52,7 +52,7 @@ def require_memory(
     if needed > there / 2:
         raise OneshotError(
             f"{name}: its model needs {needed / 1e9:.1f} GB for {len(given[0])} images of "
-            f"{spec.channels}x{spec.size}x{spec.size}, more than half of this machine's {there / 1e9:.1f} GB; let it "
+            f"{spec.channels}x{spec.size}x{spec.size}, more than half of the {there / 1e9:.1f} GB here; let it "
             "take smaller images"
         )
 

@@ -3,8 +3,9 @@
 import copy
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torch import Tensor, UntypedStorage, nn
@@ -12,9 +13,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def memory_here() -> int:
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def memory_here(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process may have: the machine's, or what its container or job is allowed of them."""
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_allowed(root)])
+
+
+def _allowed(root: Path) -> Iterator[int]:
+    """The limits of the control groups that hold this process, of both versions of them, under a file system's root."""
+    groups = root / "proc/self/cgroup"
+    for line in groups.read_text().splitlines() if groups.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # a container may see itself at the top and still be told its path on the host
+        folders = (top.joinpath(*parts) for parts in _beginnings(PurePosixPath(path).parts[1:]))
+        limits = [(folder / name).read_text().strip() for folder in folders if (folder / name).is_file()]
+        yield from (int(limit) for limit in limits if limit != "max")
+
+
+def _beginnings(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return (parts[:count] for count in range(len(parts) + 1))
 
 
 def bytes_held(model: nn.Module, *inputs: Tensor) -> int:

@@ -136,7 +136,7 @@ def _is_classifier(model: Any) -> bool:
 
 
 def check_memory(key: str, value: Any, needed: int) -> None:
-    """Whether so many bytes, for a key's value or for what its name says, are less than this machine's memory.
+    """Whether so many bytes, for a key's value or for what its name says, are less than the memory here.
 
     Raises:
         OneshotError: they are not.
@@ -144,6 +144,6 @@ def check_memory(key: str, value: Any, needed: int) -> None:
     if needed > (there := memory_here()):
         given = key if value is None else f"{key}={value}"
         raise OneshotError(
-            f"{given}: would need {math.ceil(needed / 1e9):,} GB at the least, and this machine has "
-            f"{there // 10**9:,} GB of memory; lower it"
+            f"{given}: would need {math.ceil(needed / 1e9):,} GB at the least, and there are "
+            f"{there // 10**9:,} GB of memory here; lower it"
         )

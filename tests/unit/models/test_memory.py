@@ -74,3 +74,21 @@ def test_networks_of_torchvision_are_seen_through_to_the_end(build):
 
 def test_this_machine_has_memory():
     assert memory_here() > 10**8
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/job/step\n", {"job/memory.max": "5000\n", "job/step/memory.max": "max\n"}, 5000),
+        ("0::/host/path\n", {"memory.max": "6000\n"}, 6000),  # in a container that does not see the host's folders
+        ("1:cpu:/\n4:name,memory:/job\n0::/\n", {"memory/job/memory.limit_in_bytes": "7000\n"}, 7000),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, memory_here()),
+        ("0::/\n", {}, memory_here()),
+    ],
+)
+def test_a_container_or_a_job_may_be_allowed_less_than_the_machine_has(groups, limits, expected, tmp_path):
+    files = {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in limits.items()}}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_here(tmp_path) == expected
