@@ -1,9 +1,10 @@
 """What a run is, for reports and comparisons: its choices and every setting that can tell it from another run."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from oneshot_fl.code import commit
 from oneshot_fl.config.clients import client_nodes, server_models, server_name
@@ -56,6 +57,7 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **choices(cfg),
         "changed": changed(cfg),
+        "usual_rounds": usual_rounds(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
         "settings": {
             **compared(config, unresolved(cfg)),
@@ -64,6 +66,14 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
         },
         "code": {"digest": code_of(config, named(config)), "commit": commit()},
     }
+
+
+def usual_rounds(cfg: DictConfig) -> int | None:
+    """What `distill.rounds` is of methods for which nobody says how many they need; None where only this one has it."""
+    bare = deepcopy(cfg)
+    with flag_override(bare, ["struct", "readonly"], False):
+        bare.method = {"name": "-"}
+        return cast(int | None, OmegaConf.select(bare, "distill.rounds", throw_on_resolution_failure=False))
 
 
 def _models(clients: Sequence[DictConfig], servers: Sequence[DictConfig]) -> dict[str, Any]:
@@ -105,6 +115,7 @@ def choices(cfg: DictConfig) -> dict[str, Any]:
         "study": study,
         "method": method,
         "changed": {},
+        "usual_rounds": None,
         "data": data,
         "budget": budget,
         "seed": seed,

@@ -132,6 +132,22 @@ def test_what_was_changed_of_a_method_is_told():
     assert set(changed) >= {"objective.bn.weight", "ensemble._target_", "ensemble.scale"}
 
 
+@pytest.mark.parametrize(
+    ("overrides", "rounds", "usual"),
+    [
+        (["method=dense"], 25, 25),
+        (["method=fedchorus"], 10, 25),
+        (["method=fedchorus", "budget.rounds=3"], 3, 3),
+        (["method=fedchorus", "distill.rounds=10"], 10, 10),  # the command says so for every method of it
+        (["method=feddf", "budget=fedmho"], 38, 200),
+        (["method=dense", "distill.rounds=${method.own}", "+method.own=7"], 7, None),
+    ],
+)
+def test_rounds_that_a_method_takes_by_itself_are_told_from_the_budgets(overrides, rounds, usual):
+    found = _record(*overrides)
+    assert (found["settings"]["distill"]["rounds"], found["usual_rounds"]) == (rounds, usual)
+
+
 def test_the_code_digest_follows_the_parts_that_the_run_names():
     first, other = _record("method=dense")["code"]["digest"], _record("method=ot")["code"]["digest"]
     assert first != other

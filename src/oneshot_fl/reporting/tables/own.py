@@ -9,7 +9,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import Settings, canonical, differing, listed, without_unset
+from oneshot_fl.reporting.tables.differences import Settings, at, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
@@ -87,8 +87,8 @@ def rows_of(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 def _own_beside(run: Run, others: Sequence[Run]) -> Settings:
     """Its own settings without groups that others of its label do not use: what makes them do so tells them apart."""
-    alike = [other.own for other in others if other.label == run.label]
-    return {group: value for group, value in run.own.items() if all(group in own for own in alike)}
+    unused = frozenset().union(*(run.used - other.used for other in others if other.label == run.label))
+    return {group: value for group, value in run.own.items() if group not in unused}
 
 
 def not_the_same(places: Iterable[Mapping[str, Iterable[Run]]]) -> list[str]:
@@ -270,6 +270,6 @@ def describe(run: Run) -> str:
     taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
     return (
         f"{run.data}, {run.partition}({values}){taken}, {run.architectures}{server}, budget {run.budget} "
-        f"({run.setting('clients.epochs')} local epochs, {run.setting('distill.rounds')} rounds of "
+        f"({run.setting('clients.epochs')} local epochs, {at(run.shared, 'distill.rounds')} rounds of "
         f"{run.setting('distill.generator_steps')} generator steps)"
     )

@@ -16,6 +16,7 @@ SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_do
 """The setting by which tables name a partition."""
 ON_REQUEST = {"proxy": "proxy", "guidance": "stratify", "recitals": "recite"}
 """What only some methods need, and the group of settings that says how it is made."""
+DISTILL, ROUNDS = "distill", "rounds"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Run:
     """The word of its command that says where else choices are read from."""
     complete: bool = False
     """Whether `settings` is the whole configuration; records of earlier versions hold some groups of it."""
+    usual_rounds: int | None = None
+    """What the budget has for methods that do not say how many rounds they need; earlier versions did not tell."""
     studies: frozenset[str] = frozenset()
     """Of other runs with the same settings and seed, which this one stands for."""
 
@@ -116,9 +119,21 @@ class Run:
 
     @cached_property
     def shared(self) -> Settings:
-        """What must agree before methods are compared: all but the method and the groups that only it uses."""
+        """What must agree before methods are compared: all but the method and the groups that only it uses.
+
+        Of the rounds that is the budget's number, also where a method takes another one by itself.
+        """
         own = {"method", *ON_REQUEST.values()} - self.for_all
-        return {key: value for key, value in self.settings.items() if key not in own}
+        shared = {key: value for key, value in self.settings.items() if key not in own}
+        return (
+            shared if self.own_rounds is None else {**shared, DISTILL: {**shared[DISTILL], ROUNDS: self.usual_rounds}}
+        )
+
+    @property
+    def own_rounds(self) -> int | None:
+        """How many rounds the method takes where it is not the budget that says so."""
+        rounds = self.setting(f"{DISTILL}.{ROUNDS}")
+        return None if self.usual_rounds in (None, rounds) else rounds
 
     @cached_property
     def protocol(self) -> str:
@@ -127,8 +142,9 @@ class Run:
 
     @cached_property
     def own(self) -> Settings:
-        """The method's settings, and those of the groups that it uses and not every method does."""
-        return {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
+        """The method's settings, its own number of rounds, and the groups that it uses and not every method does."""
+        own = {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
+        return own if self.own_rounds is None else {**own, DISTILL: {ROUNDS: self.own_rounds}}
 
     @cached_property
     def row(self) -> str:

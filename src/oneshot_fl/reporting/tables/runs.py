@@ -205,6 +205,7 @@ FACTS: dict[str, Any] = {
     "seed": 0,
     "models": {},
     "settings": {},
+    "usual_rounds": None,
 }
 """What tells runs apart, and what stands for it where a run failed before it was known."""
 

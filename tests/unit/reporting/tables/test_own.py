@@ -37,6 +37,19 @@ def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
     assert rows["clients, mean"]["server, last round"] == "30.00 ± 0.00"
 
 
+def test_methods_with_rounds_of_their_own_stand_beside_the_others(make_run):
+    """By default FedChorus takes 10 rounds in every budget; with 25 it is another row of the same table."""
+    own = make_run(0.6, method="fedchorus", settings={"distill": {"rounds": 10}}, usual_rounds=25)
+    set_by_hand = make_run(0.7, method="fedchorus", settings={"distill": {"rounds": 25}}, usual_rounds=25)
+    others = make_run(0.4, method="fedavg", settings={"distill": {"rounds": 25}}, usual_rounds=25)
+    (beside,) = own_sheets([own, others], measure=LAST, against="fedavg")
+    assert "25 rounds" in beside.title
+    assert _rows(beside)["fedchorus"]["minus fedavg, paired"] == "+20.00"
+    assert list(rows_of([own, set_by_hand])) == ["fedchorus distill.rounds=10", "fedchorus"]
+    shorter = make_run(0.4, method="fedavg", settings={"distill": {"rounds": 10}}, usual_rounds=10)
+    assert len(comparable([own, shorter])) == 2
+
+
 def test_for_machines_a_difference_has_the_seeds_of_its_own(make_run):
     runs = [make_run(0.5, seed=seed) for seed in (0, 1, 4)] + [make_run(0.4, method="fedavg", seed=4)]
     records = {record["row"]: record for record in _sheet(runs).records}
