@@ -49,13 +49,17 @@ class ClassFigures:
         return _mean(self.auroc)
 
 
-def class_figures(logits: Tensor, y: Tensor) -> ClassFigures:
+def class_figures(logits: Tensor, y: Tensor, *, temperature: float = 1.0) -> ClassFigures:
     """Of logits `[n, c]` on at least one test image with labels `[n]`.
 
     Probabilities are compared in double precision, because sure answers would tie at 1.
+
+    Args:
+        temperature: of the probabilities that the model is handed on with, in whose order the AUROC is; how sure it is
+            without is what `ece` tells.
     """
     classes, images = logits.shape[1], torch.bincount(y, minlength=logits.shape[1]).tolist()
-    probabilities = logits.double().softmax(dim=1)
+    probabilities = (logits.double() / temperature).softmax(dim=1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No (positive|negative) samples")  # those are None here
         auroc = multiclass_auroc(probabilities, y, num_classes=classes, average=None).tolist()

@@ -132,7 +132,7 @@ class EvaluateModule(LightningModule):
         return Evaluated(
             accuracies=self._fractions(accuracy, counts),
             balanced=self._fractions(balanced_accuracy, counts),
-            server=class_figures(logits, y),
+            server=class_figures(logits, y, temperature=self.temperature),
             calibrated_ece=calibration_error(sure, y),
             abstention=coverages(sure, y, torch.cat(self._support) if self._support else None),
         )

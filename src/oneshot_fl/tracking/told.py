@@ -33,6 +33,7 @@ class Outcome:
     guidance: Sequence[Sequence[float]] | None
     """The guidance matrix, a row per class, where there is one."""
     uploads: Mapping[str, str]
-    """The names and keys of the uploads that the server used."""
+    """The names and keys of the uploads that the server used: the classifiers', as the guidance has them, and then the
+    decoders'."""
     files: Sequence[Path]
     """The server's model and the summary."""

@@ -25,6 +25,8 @@ LOSSES = "clients/losses"
 LOSS = re.compile(r"(?P<before>.*)clients/(?P<client>\d+)/loss")
 IN_TABLES = re.compile(r"(.*/)?evaluate/(client|recall)_\d+")
 """Metrics of single clients and classes, which `evaluate/clients` and `evaluate/by_class` hold."""
+OF_CLIENTS = ["client", "kind", "model", "samples", "accuracy", "balanced_accuracy", "quarantined"]
+"""The columns of that table."""
 LONGEST_TAG = 64
 SHOWN = 40
 """Images of a grid."""
@@ -189,17 +191,22 @@ def _flat(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _tables(outcome: Outcome) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """Every class, every client, and the guidance matrix with a row for every class and client."""
-    of_classes, of_clients = outcome.summary["server"].get("by_class"), outcome.summary.get("clients")
+    """Every class, every client, and the guidance matrix with a row for every class and client that was used."""
+    of_classes = outcome.summary["server"].get("by_class")
+    of_clients = [{"client": f"client {k}", **each} for k, each in enumerate(outcome.summary.get("clients") or ())]
     tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
     for name, heads, entries in (
         ("evaluate/by_class", ["class", "images", "recall", "auroc"], of_classes),
-        ("evaluate/clients", ["kind", "model", "samples", "accuracy", "balanced_accuracy", "quarantined"], of_clients),
+        ("evaluate/clients", OF_CLIENTS, of_clients),
     ):
         if entries:
             tables[name] = (heads, [[entry[head] for head in heads] for entry in entries])
     if outcome.guidance is not None:
         names = outcome.summary["data_spec"]["class_names"]
-        rows = [[name, k, u] for name, row in zip(names, outcome.guidance, strict=True) for k, u in enumerate(row)]
+        rows = [
+            [name, client, u]
+            for name, row in zip(names, outcome.guidance, strict=True)
+            for client, u in zip(outcome.uploads, row, strict=False)  # decoders, which come last, have none
+        ]
         tables["guidance/matrix"] = (["class", "client", "guidance"], rows)
     return tables

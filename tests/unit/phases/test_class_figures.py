@@ -31,6 +31,14 @@ def test_the_auroc_counts_pairs_in_the_right_order_and_ties_as_half():
     assert found.macro_auroc == pytest.approx(3.5 / 6, abs=1e-6)
 
 
+def test_the_auroc_is_of_the_probabilities_that_the_model_answers_with():
+    """Class 0 has 0.61 of the first image, its own, and 0.67 of the second; at a temperature of 1/4 0.99 and 0.94."""
+    logits, y = torch.tensor([[4.0, 2.0, 2.6, 2.6], [4.0, 3.3, -9.0, -9.0]]), torch.tensor([0, 1])
+    assert class_figures(logits, y).auroc[0] == 0.0
+    assert class_figures(logits, y, temperature=0.25).auroc[0] == 1.0
+    assert class_figures(logits, y, temperature=0.25).ece == class_figures(logits, y).ece
+
+
 def test_a_test_set_of_one_class_has_no_auroc():
     found = class_figures(SKEWED, torch.zeros(5, dtype=torch.long))
     assert (found.auroc, found.macro_auroc) == ([None] * 3, None)

@@ -89,6 +89,15 @@ def test_an_offline_run_holds_all_that_is_promised(offline):
     assert losses["data"] == [["", 0, 0, 0.9], ["", 1, 0, 0.8]]
 
 
+def test_guidance_is_of_the_clients_that_were_used(offline):
+    """The first of three clients has a decoder, the second was turned away."""
+    sink = _opened(offline)
+    sink.outcome(Outcome(SUMMARY, [[0.75]], {"client 2": "key2", "client 0": "key0"}, []))
+    sink.close(failed=False)
+    (matrix,) = (json.loads(path.read_text()) for path in offline.rglob("*matrix*.table.json"))
+    assert (matrix["columns"], matrix["data"]) == (["class", "client", "guidance"], [["cat", "client 2", 0.75]])
+
+
 def test_a_failed_run_is_marked(offline):
     sink = _opened(offline)
     sink.close(failed=True)

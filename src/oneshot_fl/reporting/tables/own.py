@@ -186,14 +186,25 @@ def _ensemble_rows(name: str, done: dict[str, list[Run]], measure: Measure) -> d
 
 
 def _shared(name: str, own: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
-    """One row where all runs of a seed agree, else one for every row of the server's that has any."""
-    seen: dict[int, set[float]] = {}
-    for values in own.values():
-        for seed, value in values.items():
-            seen.setdefault(seed, set()).add(value)
-    if any(len(values) > 1 for values in seen.values()):
-        return {f"{name} of {label}": values for label, values in own.items() if values}
-    return {name: {seed: min(seen[seed]) for seed in sorted(seen)}} if seen else {}
+    """One row where the server's rows share a seed, each with some other, and agree in all; else one for each of them.
+
+    Of rows without a seed in common nobody knows whether they are of one ensemble, or of one way to train clients.
+    """
+    told = {label: values for label, values in own.items() if values}
+    if not told:
+        return {}
+    joined, *others = told.values()
+    while (fitting := next((values for values in others if _fit(values, joined)), None)) is not None:
+        joined = {**joined, **fitting}
+        others.remove(fitting)
+    if others:
+        return {f"{name} of {label}": values for label, values in told.items()}
+    return {name: dict(sorted(joined.items()))}
+
+
+def _fit(first: dict[int, float], second: dict[int, float]) -> bool:
+    shared = first.keys() & second.keys()
+    return bool(shared) and all(first[seed] == second[seed] for seed in shared)
 
 
 def _reported(run: Run, measure: Measure) -> list[str]:

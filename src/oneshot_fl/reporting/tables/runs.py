@@ -205,7 +205,6 @@ FACTS: dict[str, Any] = {
     "seed": 0,
     "models": {},
     "settings": {},
-    "usual_rounds": None,
 }
 """What tells runs apart, and what stands for it where a run failed before it was known."""
 
@@ -232,7 +231,7 @@ def _foreign(place: str, why: str) -> OneshotError:
 
 def begun(record: Mapping[str, Any]) -> Run:
     """A run of which there is only its record yet."""
-    return Run(**{name: record[name] for name in FACTS}, status="unfinished")
+    return Run(**{name: record[name] for name in FACTS}, usual_rounds=record["usual_rounds"], status="unfinished")
 
 
 def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
@@ -243,6 +242,7 @@ def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
         overrides, searched, studies = (tuple(record.get(key) or ()) for key in ("overrides", "searched", "studies"))
     except (KeyError, TypeError) as error:
         raise _foreign(place, repr(error) if record.keys() & OURS else NEITHER) from error
+    facts["usual_rounds"] = record.get("usual_rounds")
     known = {**facts, "folder": folder, "overrides": overrides, "searched": searched, "complete": "overrides" in record}
     if "server" in record:
         summary = {key: value for key, value in record.items() if key != "studies"}

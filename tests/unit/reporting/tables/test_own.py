@@ -37,6 +37,18 @@ def test_a_row_a_method_and_reference_rows_counted_once_a_seed(make_run):
     assert rows["clients, mean"]["server, last round"] == "30.00 ± 0.00"
 
 
+def test_reference_rows_without_a_seed_in_common_are_not_taken_for_one(make_run):
+    """Seed 0 with FedHydra's own stratification, the others with another one: a mean over both is of nothing."""
+    apart = [
+        make_run(0.5, seed=0, rows={"stratified": 0.25}),
+        *(make_run(0.5, seed=seed, rows={"stratified": 0.85}, changed={"ensemble.in_model": False}) for seed in (1, 2)),
+    ]
+    names = {"ensemble: stratified of fedhydra", "ensemble: stratified of fedhydra (ensemble.in_model=False)"}
+    assert names <= _rows(_sheet(apart)).keys()
+    linked = [*apart, make_run(0.5, seed=0, rows={"stratified": 0.25}, changed={"ensemble.in_model": False})]
+    assert _rows(_sheet(linked))["ensemble: stratified"]["seeds"] == "0, 1, 2"
+
+
 def test_methods_with_rounds_of_their_own_stand_beside_the_others(make_run):
     """By default FedChorus takes 10 rounds in every budget; with 25 it is another row of the same table."""
     own = make_run(0.6, method="fedchorus", settings={"distill": {"rounds": 10}}, usual_rounds=25)
