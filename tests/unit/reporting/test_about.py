@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import choices, plain
+from oneshot_fl.config.record import record
 from oneshot_fl.reporting.about import about, comparison, protocol
-from tests.composing import compose_config
+from tests.composing import clients_of, compose_config
 
 
 def _about(*overrides, of=""):
@@ -59,11 +61,17 @@ def _protocol(*overrides):
 def test_runs_that_may_be_compared_share_their_protocol():
     assert _protocol("method=dense") == _protocol("method=fedhydra", "seed=4")
     assert _protocol("method=dense") == _protocol("method=feddf", "proxy.samples=70")
-    rounds = "distill.rounds=5"
-    assert _protocol("method=dense", rounds) == _protocol(
-        "method=fedchorus", rounds, "recite.steps=3", "stratify.steps=3"
-    )
+    assert _protocol("method=dense") == _protocol("method=fedchorus", "recite.steps=3", "stratify.steps=3")
     assert _protocol("method=dense") != _protocol("method=dense", "partition.alpha=0.3")
+
+
+def test_all_methods_on_clients_alike_may_be_compared_as_they_are():
+    found: dict[tuple[str, ...], set[str]] = {}
+    for method in (methods := choices("method")):
+        cfg = compose_config(f"method={method}", *clients_of(method))
+        found.setdefault(clients_of(method), set()).add(protocol(record(cfg, plain(cfg))))
+    assert len(methods) > 15
+    assert [len(protocols) for protocols in found.values()] == [1, 1]  # of classifiers, and of some with a VAE
 
 
 @pytest.mark.parametrize(("method", "own"), [("fedchorus", "recite.steps=3"), ("fedhydra", "stratify.steps=3")])
