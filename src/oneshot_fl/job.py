@@ -24,6 +24,8 @@ def job(
 ) -> dict[str, Any]:
     """Find that a run is done already, or lease a device, bind, run and remember it; the summary.
 
+    It is remembered only if its code and data stayed the same while it was under way.
+
     Args:
         bind: makes the experiment, or says what is wrong with it: that is part of the trace.
         known: what can be told of the run before.
@@ -49,6 +51,9 @@ def job(
 
         summary = run(replace(experiment, record=record), folder)
         trace.record |= hashes_of(folder)
+        if place and not _is_still(place, config):
+            trace.record = {key: told for key, told in trace.record.items() if key not in place.told}
+            place = None
     if place:
         place.remember(folder)
     return summary
@@ -60,6 +65,15 @@ def remembered(config: Mapping[str, Any] | None) -> Finished | None:
         return finished(config) if config is not None else None
     except (OneshotError, OSError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _is_still(place: Finished, config: Mapping[str, Any] | None) -> bool:
+    """Whether code and data are, once a run has ended, what its key was made of before it began.
+
+    In between it may have waited for a device for hours, and read what was edited meanwhile.
+    """
+    now = remembered(config)
+    return now is not None and now.key == place.key
 
 
 def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -247,10 +247,12 @@ def _heard(
     """The uploads that are used once all recitals were heard, and theirs alone."""
     if recitals is None or plan.hearing is None:
         return uploads, recitals.of_clients if recitals else None
-    after = step_for(plan.hearing, spec)(uploads, recitals.of_clients)
+    hearing, heard = step_for(plan.hearing, spec), recitals.of_clients
+    listened = {"hearing": described(plan.hearing), "recitals": [each.key for each in heard]}
+    after = uploads.through(lambda given: hearing(given, heard), listened)
     _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)
     left = after.named()
-    pairs = zip(uploads.classifiers, recitals.of_clients, strict=True)
+    pairs = zip(uploads.classifiers, heard, strict=True)
     return after, tuple(recital for upload, recital in pairs if upload.name in left)
 
 

@@ -1,5 +1,6 @@
 """The small functions of the data flow; the flow itself is tests/pipeline."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -84,3 +85,49 @@ def test_nothing_is_put_down_to_uploads_that_are_finite(context):
     with pytest.raises(OneshotError, match="not finite") as error:
         _served("dense", context, models)
     assert "gate=checks" not in str(error.value)
+
+
+class Silencing:
+    """A hearing: the last client is not turned away, but says nothing from then on."""
+
+    needs = frozenset({"classifiers", "recitals"})
+
+    def __init__(self, *, bias: float = 0.0) -> None:
+        self.bias = bias
+
+    @torch.no_grad()
+    def __call__(self, uploads, recitals):
+        *others, last = uploads.classifiers
+        model = deepcopy(last.model)
+        for parameter in model.parameters():
+            parameter.fill_(self.bias)
+        return replace(uploads, classifiers=(*others, replace(last, model=model)))
+
+
+class SilencingInPlace(Silencing):
+    """The same in the uploads themselves."""
+
+    @torch.no_grad()
+    def __call__(self, uploads, recitals):
+        for parameter in uploads.models[-1].parameters():
+            parameter.fill_(self.bias)
+        return uploads
+
+
+def _keys_once_heard(hearing, context, *overrides):
+    chosen = ("method=fedchorus", f"+hearing._target_={__name__}.{hearing}", *overrides)
+    tiny = ("recite.labels=estimated", "recite.images=4", "recite.batch_size=4", "recite.steps=1")
+    plan = experiment_of(compose_config("trainer=cpu", *tiny, *chosen))
+    torch.manual_seed(0)
+    uploads = uploads_of([cnn2(SMALL, norm=True) for _ in range(3)], [3, 5, 7])
+    _, heard, recitals = admit(plan, uploads, SMALL, context)
+    assert len(recitals) == 3
+    return [upload.key for upload in heard.classifiers]
+
+
+def test_what_a_hearing_changed_does_not_keep_its_key_whatever_it_heard(context):
+    others = ("Silencing", "+hearing.bias=1.0"), ("Silencing", "recite.seed=1"), ("SilencingInPlace",)
+    keys = [_keys_once_heard(name, context, *more) for name, *more in (("Silencing",), ("Silencing",), *others)]
+    assert {tuple(key[:2]) for key in keys} == {("client 0", "client 1")}
+    assert keys[0] == keys[1]
+    assert len({"client 2", *(key[2] for key in keys)}) == 5

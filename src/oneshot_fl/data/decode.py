@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,15 +97,23 @@ class Origin(NamedTuple):
 DATA_SET = Origin("data.root", None)
 
 
-def decode(path: Path, how: Decoding, origin: Origin = DATA_SET) -> NDArray[np.uint8]:
+def decode(
+    path: Path, how: Decoding, origin: Origin = DATA_SET, *, content: BinaryIO | None = None
+) -> NDArray[np.uint8]:
     """One file of a data set as uint8 `[C, height, width]`, turned as its EXIF orientation says.
+
+    Args:
+        path: of the file, as errors name it.
+        how: what it is turned into.
+        origin: whose image it is.
+        content: of the file, where that is read already.
 
     Raises:
         OneshotError: the file is no image, damaged, too large or animated, or has more than 8 bits and `how.tones`
             does not say what they mean.
     """
     try:
-        return decoded_file(path, how)
+        return decoded_file(path if content is None else content, how)
     except UnsuitableImageError as error:
         if error.max_value is None:
             raise OneshotError(f"{origin.setting}: {path} {error.what}: {error.remedy}") from error
@@ -114,8 +122,8 @@ def decode(path: Path, how: Decoding, origin: Origin = DATA_SET) -> NDArray[np.u
         raise OneshotError(f"data.max_value={error.max_value}: {path} {error.what}; {error.remedy}") from error
 
 
-def decoded_file(path: Path, how: Decoding) -> NDArray[np.uint8]:
-    """The same for any file, whoever asks.
+def decoded_file(file: Path | BinaryIO, how: Decoding) -> NDArray[np.uint8]:
+    """The same for any file, or for its content, whoever asks.
 
     Raises:
         UnsuitableImageError: see `decode`.
@@ -126,7 +134,7 @@ def decoded_file(path: Path, how: Decoding) -> NDArray[np.uint8]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
+            with Image.open(file) as image:
                 return decoded_image(image, how)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         what = f"claims more than {Image.MAX_IMAGE_PIXELS} pixels"

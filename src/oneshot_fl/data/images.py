@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from oneshot_fl.artifacts import Artifact
 from oneshot_fl.code import digest
 from oneshot_fl.data.class_names import class_name, flaw_of_name
 from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
+from oneshot_fl.data.decode_all import decode_all
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
 from oneshot_fl.store import open_store
@@ -215,30 +215,30 @@ def read_images(
     decodes them.
 
     Raises:
-        OneshotError: a file is no image, sizes differ or are too small or too large, or `cache` cannot be written.
+        OneshotError: a file is no image or is written meanwhile, sizes differ or are too small or too large, or `cache`
+            cannot be written.
     """
     paths = {part: [path for path, _ in found] for part, found in files.items()}
     if how.size is None:
         _check_side(_first(paths), how, origin)
-    contents = {part: _sha256(found, origin) for part, found in paths.items()}
-    inputs = {**asdict(how), "files": contents, "code": digest([decode.__module__])}
-    artifact = open_store(Path(cache), {}).get_or_make("images", inputs, lambda _: _decode_all(paths, how, origin))
+    digests = {part: [_digest(path, origin) for path in found] for part, found in paths.items()}
+    contents = {part: hashlib.sha256(b"".join(each)).hexdigest() for part, each in digests.items()}
+    inputs = {**asdict(how), "files": contents, "code": digest([decode_all.__module__])}
+    store = open_store(Path(cache), {})
+    artifact = store.get_or_make("images", inputs, lambda _: _decoded(paths, digests, how, origin))
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()
     }
 
 
-def _sha256(paths: Iterable[Path], origin: Origin) -> str:
-    """Over the contents of files, in their order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise _unreadable(error).error(origin) from error
-    return digest.hexdigest()
+def _digest(path: Path, origin: Origin) -> bytes:
+    """The SHA-256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise _unreadable(error).error(origin) from error
 
 
 def _first(paths: Mapping[str, list[Path]]) -> Path:
@@ -254,23 +254,11 @@ def _check_side(path: Path, how: Decoding, origin: Origin) -> None:
         )
 
 
-def _decode_all(paths: Mapping[str, list[Path]], how: Decoding, origin: Origin) -> Artifact:
-    side = decode(_first(paths), how, origin).shape[1]
-    tensors = {}
-    for part, found in paths.items():
-        images = np.empty((len(found), how.channels, side, side), dtype=np.uint8)  # filled in place: may be gigabytes
-        for number, path in enumerate(found):
-            image = decode(path, how, origin)
-            _check_size(path, image, side)
-            images[number] = image
-        tensors[f"{part}_images"] = torch.from_numpy(images)
-    return Artifact(tensors, facts={})
-
-
-def _check_size(path: Path, image: np.ndarray, side: int) -> None:
-    if image.shape[1:] != (side, side):
-        width, height = image.shape[2], image.shape[1]
-        raise OneshotError(
-            f"data.size: {path} is {width}x{height}, but images must be square and of one size: "
-            f"set data.size, for instance data.size={side}, to resize them all"
-        )
+def _decoded(
+    paths: Mapping[str, list[Path]], digests: Mapping[str, list[bytes]], how: Decoding, origin: Origin
+) -> Artifact:
+    try:
+        decoded = decode_all(paths, digests, how, origin)
+    except OSError as error:
+        raise _unreadable(error).error(origin) from error
+    return Artifact({f"{part}_images": torch.from_numpy(images) for part, images in decoded.items()}, facts={})

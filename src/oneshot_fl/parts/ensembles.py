@@ -12,7 +12,7 @@ from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import EnsembleFunction, Votes, taught
+from oneshot_fl.parts.view import EnsembleFunction, Votes, answered, taught
 from oneshot_fl.recipe import needs_of
 from oneshot_fl.values import NotNegative
 
@@ -137,16 +137,24 @@ def needs_several(ensemble: EnsembleFunction) -> bool:
     return getattr(ensemble, "by_the_batch", False)
 
 
-def label_free(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
+def label_free(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ensemble") -> Tensor:
     """Scores `[b, c]` where no label is known (test images): class j's log-probability under the hypothesis y = j.
 
     The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that
     agrees best with itself. Probabilities are compared, not logits, because stratified aggregation scales the logits of
     each hypothesis differently. An ensemble that does not need `labels` is asked once and keeps its own ranking.
+
+    Args:
+        key: of the ensemble in the configuration, as errors name it.
+
+    Raises:
+        OneshotError: the ensemble writes into the votes.
     """
+
+    def scores(label: int) -> Tensor:
+        of_label: Tensor = answered(ensemble, votes._replace(y=torch.full_like(votes.y, label)), key)
+        return of_label.log_softmax(1)
+
     if "labels" not in needs_of(ensemble):
-        return ensemble(votes._replace(y=torch.zeros_like(votes.y))).log_softmax(1)
-    scores = [
-        ensemble(votes._replace(y=torch.full_like(votes.y, j))).log_softmax(1)[:, j] for j in range(votes.P.shape[2])
-    ]
-    return torch.stack(scores, dim=1)
+        return scores(0)
+    return torch.stack([scores(j)[:, j] for j in range(votes.P.shape[2])], dim=1)

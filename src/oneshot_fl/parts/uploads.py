@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.artifacts import fingerprint
+from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
 from oneshot_fl.models.architecture import InitialModel
+from oneshot_fl.models.bank import architecture
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
 
@@ -112,16 +113,25 @@ class Uploads:
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
 
     def through(self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any]) -> "Uploads":
-        """What a step (an attack, a gate) leaves of them; an upload that it replaced gets a key that says by what.
+        """What a step (an attack, a gate) leaves of them; an upload that it changed gets a key that says by what.
 
-        That is the step's settings and code, and all uploads, since it may have looked at the others too.
+        That is the step's settings and code, and all uploads, since it may have looked at the others too. An upload is
+        changed where another stands in its place, and where its model was written into.
+
+        Args:
+            step: what the uploads pass through.
+            described: the step's settings, plain, and whatever else it looks at.
         """
+        own: tuple[ClassifierUpload | DecoderUpload, ...] = (*self.classifiers, *self.decoders)
+        before = [_contents(upload) for upload in own]
         after = step(self)
+        pairs = zip(own, before, strict=True)
+        untouched = frozenset(id(upload) for upload, contents in pairs if _contents(upload) == contents)
         by = fingerprint([self.key, described, digest_of(__name__, described)])
         return replace(
             after,
-            classifiers=_rekeyed(self.classifiers, after.classifiers, by),
-            decoders=_rekeyed(self.decoders, after.decoders, by),
+            classifiers=_rekeyed(after.classifiers, untouched, by),
+            decoders=_rekeyed(after.decoders, untouched, by),
         )
 
     def without(self, reasons: Mapping[str, str]) -> "Uploads":
@@ -153,8 +163,15 @@ class Uploads:
         return {**{upload.name: upload for upload in self.classifiers}, **decoders}
 
 
-def _rekeyed(before: tuple[Upload, ...], after: tuple[Upload, ...], by: str) -> tuple[Upload, ...]:
-    untouched = {id(upload) for upload in before}
+def _contents(upload: ClassifierUpload | DecoderUpload) -> str:
+    """A hash over what can be written into while the upload stays the same object: its model and its label counts."""
+    model = upload.model
+    counts = [] if upload.label_counts is None else [upload.label_counts]
+    return fingerprint([architecture(model), tensor_hash([*model.parameters(), *model.buffers(), *counts])])
+
+
+def _rekeyed(after: tuple[Upload, ...], untouched: frozenset[int], by: str) -> tuple[Upload, ...]:
+    """The uploads, with a new key for each whose `id` is not among the untouched."""
     return tuple(
         upload if id(upload) in untouched else replace(upload, key=fingerprint([upload.key, place, by]))
         for place, upload in enumerate(after)

@@ -48,13 +48,35 @@ def ask(bank: ClientBank, x: Tensor, y: Tensor, needs: frozenset[str]) -> Votes:
     return Votes(x, y, outputs.logits, outputs.features)
 
 
+def answered(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ensemble") -> Any:
+    """What an ensemble answers, once it is seen that it leaves the votes as they are: others look at them too.
+
+    Args:
+        ensemble: may be any function of the votes.
+        votes: tensors that count who writes into them, as those made in torch's inference mode do not.
+        key: of the configuration, for the line that says that it does not.
+
+    Raises:
+        OneshotError: it writes into them.
+    """
+    tensors = (votes.x, votes.y, votes.P, *votes.features)
+    before = [tensor._version for tensor in tensors]
+    answer = ensemble(votes)
+    if [tensor._version for tensor in tensors] != before:
+        raise OneshotError(
+            f"{key}: the ensemble writes into the votes that it is asked with, which others look at too; let it write "
+            "into a copy, for instance votes.P.clone()"
+        )
+    return answer
+
+
 def taught(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
     """The ensemble's logits `[b, c]` on what the clients say of b images.
 
     Raises:
-        OneshotError: it answers something else.
+        OneshotError: it answers something else, or writes into what it is asked with.
     """
-    return require_logits(ensemble(votes), images=len(votes.y), classes=votes.P.shape[2])
+    return require_logits(answered(ensemble, votes), images=len(votes.y), classes=votes.P.shape[2])
 
 
 def require_logits(answer: Any, *, images: int, classes: int) -> Tensor:

@@ -33,7 +33,7 @@ from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
-from oneshot_fl.parts.view import View, ask, require_logits, taught
+from oneshot_fl.parts.view import View, answered, ask, require_logits, taught
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -195,7 +195,7 @@ class DistillModule(LightningModule):
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
         if made.y is None:
             votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
-        kept = [_rows(self.ensemble.remember(each), len(each.y)) for each in votes]
+        kept = [_rows(answered(self.ensemble.remember, each), len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 
     def _asked_together(self, column: Tensor) -> list[Tensor]:

@@ -116,10 +116,19 @@ class EvaluateModule(LightningModule):
         self._labels.append(y.cpu())
 
     def _of_clients(self, x: Tensor, y: Tensor, server: Tensor) -> list[Tensor]:
-        """Scores of the clients, then of the ensembles, which see votes without the test labels (`label_free`)."""
-        votes = ask(self.bank, x, y, self.needs)
-        self._support.append(clients_support(votes.P, server).cpu())
-        return [*votes.P, *(label_free(ensemble, votes) for ensemble in self.ensembles)]
+        """Scores of the clients, then of the ensembles, which see votes without the test labels (`label_free`).
+
+        Raises:
+            OneshotError: an ensemble writes into the votes, so that clients and other ensembles would be tested on it.
+        """
+        with torch.inference_mode(False), torch.no_grad():  # else no tensor counts who writes into it
+            votes = ask(self.bank, x.clone(), y.clone(), self.needs)
+            self._support.append(clients_support(votes.P, server).cpu())
+            named = zip(self.names, self.ensembles, strict=True)
+            answers = [
+                label_free(each, votes, f"evaluate.ensembles.{name}, or method.ensemble") for name, each in named
+            ]
+            return [*votes.P, *answers]
 
     def _confusions(self) -> Iterator[MulticlassConfusionMatrix]:
         return (cast(MulticlassConfusionMatrix, each) for each in self.confusions)

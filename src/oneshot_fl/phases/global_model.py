@@ -1,6 +1,6 @@
 """Phase 3 as a whole: the global model from the uploads, made once, resumable after every round, stored."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import Artifact, Spent, fingerprint, load_model
 from oneshot_fl.data.batches import ImageBatches, Unlabelled
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import ClientBank, all_alike
 from oneshot_fl.models.per_architecture import members_of, together
-from oneshot_fl.parts.slots import Method
+from oneshot_fl.parts.slots import Init, Method
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.view import in_words
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.distill import RATE_KEYS, Distillation, DistillModule
@@ -89,12 +91,12 @@ def distill(
         rate_keys: of the configuration, by what they train: for the line that says that a model diverged.
 
     Raises:
-        OneshotError: the student diverged; nothing of it is stored.
+        OneshotError: the student diverged, or the method's init returned no such model; nothing of it is stored.
     """
     build = partial(student.build, server.spec, seed=settings.seed, as_clients_began="clients_start" in method.needs)
 
     def make(work: Path) -> Artifact:
-        return _make(work, build(), server, method, test, settings, rate_keys, report, context)
+        return _make(work, build, server, method, test, settings, rate_keys, report, context)
 
     inputs = {
         "data": data_key,
@@ -137,7 +139,7 @@ def guidance_key(server: Server) -> str | None:
 
 def _make(
     work: Path,
-    student: nn.Module,
+    build: Callable[[], nn.Module],
     server: Server,
     method: Method,
     test: ImageBatches | None,
@@ -147,8 +149,7 @@ def _make(
     context: Context,
 ) -> Artifact:
     with seeded(settings.seed, "parts"):  # ours draw nothing yet, those of users may
-        init = method.init(server)
-        model = together([init(member) for member in members_of(student)])
+        model = _begun(build, method.init(server))
         loop = method.loop(replace(server, student=model), warm_up=_differ(server.uploads.models, model))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
@@ -164,6 +165,42 @@ def _make(
         **_prefixed("held", _held_images(module, server.spec)),
     }
     return Artifact(tensors, {"history": module.history, "pool_bytes": module.pool.bytes}, cost=checkpoint.counted)
+
+
+def _begun(build: Callable[[], nn.Module], init: Init) -> nn.Module:
+    """A student that begins at the weights that `init` gives to it, or to each of those that vote in it.
+
+    It is one of its own: what `init` returns may be a client's model, which the student's training must not touch.
+    """
+    student = build()
+    for member, given in zip(members_of(student), members_of(build()), strict=True):
+        member.load_state_dict(_fitting(init(given), member))
+    return student
+
+
+def _fitting(begun: Any, student: nn.Module) -> dict[str, Any]:
+    """The state of what an init returned.
+
+    Raises:
+        OneshotError: it is no model, or its tensors are not those of the student.
+    """
+    must = "and must return the student that it was given, or a model with the same tensors"
+    if not isinstance(begun, nn.Module):
+        raise OneshotError(f"method.init: returns {in_words(begun)}, {must}; end it with `return student`")
+    state: dict[str, Any] = begun.state_dict()
+    told, wanted = _in_words(state), _in_words(student.state_dict())
+    if other := [name for name in {**wanted, **told} if told.get(name) != wanted.get(name)]:
+        found, right = (state.get(other[0], "missing") for state in (told, wanted))
+        raise OneshotError(
+            f"method.init: returns {in_words(begun)}, {must}: of what it returns, {first_of(other)} is {found}, and "
+            f"of the student {right}"
+        )
+    return state
+
+
+def _in_words(state: Mapping[str, Any]) -> dict[str, str]:
+    """Type, shape and numbers of everything in a state."""
+    return {name: in_words(each) for name, each in state.items()}
 
 
 def _differ(clients: Sequence[nn.Module], student: nn.Module) -> bool:

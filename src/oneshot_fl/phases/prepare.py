@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from oneshot_fl.data.partition import Indices, Labels, Partition
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.data.sound import flaw, flaw_of_split
 from oneshot_fl.errors import OneshotError, first_of
-from oneshot_fl.recipe import Recipe
+from oneshot_fl.recipe import Recipe, is_ours
+
+READ_ONLY = "read-only"
+"""In all that NumPy says where something writes into an array that must stay as it is."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,27 @@ class PartitionPlan:
         return "domains" in inspect.signature(self.split.target).parameters
 
     def dealt(self, labels: Labels, **domains: Labels) -> Indices:
-        """Each client's samples.
+        """Each client's samples, int64 `[n]` a client.
+
+        Args:
+            labels: of all training samples, `[n]`; the partition gets a copy that cannot be written into.
+            domains: the same for the domains, where it takes them.
 
         Raises:
-            OneshotError: the partition does not fit the data, or what a user's code made of them is none.
+            OneshotError: the partition does not fit the data or writes into what it is given, or what a user's code
+                made of them is none.
         """
-        made = self.split(labels=labels, **domains)
+        given = {name: _read_only(numbers) for name, numbers in {"labels": labels, **domains}.items()}
+        try:
+            made = self.split(**given)
+        except ValueError as error:
+            if READ_ONLY not in str(error):
+                raise
+            names = " or ".join(given)
+            raise OneshotError(
+                f"partition={self.name}: writes into the {names} that it is given, which all other parts of the run "
+                "use too; let it write into a copy, for instance labels.copy()"
+            ) from error
         if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
             raise OneshotError(f"partition={self.name}: {found}")
         return [np.ascontiguousarray(index, dtype=np.int64) for index in made]
@@ -73,6 +91,22 @@ class ProxyPlan:
     take: Recipe[tuple[Dataset, Proxy]]
     other: Callable[[], Dataset] | None = None
     """The data set that lends them, where it is another one."""
+
+    def taken(self, data: Dataset) -> tuple[Dataset, Proxy]:
+        """What is left of a data set for the clients, and the server's images.
+
+        Raises:
+            OneshotError: the proxy does not fit the data, or a user's own writes into them.
+        """
+        lent = {} if self.other is None else {"other": self.other()}
+        before = data.fingerprint
+        left, images = self.take(data, **lent)
+        if not is_ours(self.take.settings["_target_"]) and replace(data).fingerprint != before:  # hashed anew
+            raise OneshotError(
+                f"proxy={self.name}: writes into the data set that it is given, which keys were made of before; let it "
+                "write into copies of its tensors, for instance data.train_images.clone()"
+            )
+        return left, images
 
 
 @dataclass(frozen=True)
@@ -96,17 +130,24 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
 
     Raises:
         OneshotError: a file is missing or damaged, what a user's code made is no sound data set, there is nothing to
-            tell apart or to test on, or the partition does not fit the data or leaves a client without samples.
+            tell apart or to test on, the partition does not fit the data or leaves a client without samples, or a
+            user's partition or proxy writes into the data.
     """
     loaded = data.loaded()
     whole = loaded.for_development() if data.development else loaded
     _check_testable(data, whole)
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
-    lent = {} if proxy.other is None else {"other": proxy.other()}
-    left, images = proxy.take(whole, **lent)
+    left, images = proxy.taken(whole)
     indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
     _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
+
+
+def _read_only(numbers: Labels) -> Labels:
+    """A copy, as torch hands on the memory of an array that must not be written into as if it might be."""
+    copied = numbers.copy()
+    copied.setflags(write=False)
+    return copied
 
 
 def _check_testable(plan: DataPlan, data: Dataset) -> None:

@@ -1,12 +1,12 @@
 """Runs that are done already: found again before any data is loaded, so that a sweep begun anew skips them.
 
 `<store>/runs/<key>.<arithmetic>.json` names the folder of a finished run. The key covers the whole configuration, the
-files that it only names, the code and, for data that lies in files, every file's place, size and time of change; the
-arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it
-does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs make it anew, and
-find the results of their phases, whose keys hold what it has made, in the store instead. Of other parts of a user's own
-the phases know the settings, the code and the files that the settings name, and so does the key. What a user's own
-logger writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
+files that it only names, the code and, for data that lies in files, every file's place, size, inode and times of
+change; the arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of
+what loading it does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs
+make it anew, and find the results of their phases, whose keys hold what it has made, in the store instead. Of other
+parts of a user's own the phases know the settings, the code and the files that the settings name, and so does the key.
+What a user's own logger writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
 """
 
 import hashlib
@@ -180,13 +180,18 @@ def _target(node: Any) -> str:
 
 
 def _stamp(root: Path) -> str | None:
-    """A hash over place, size and time of change of every file below `root`; None if there are too many."""
+    """A hash over place, size, times of change and inode of every file below `root`; None if there are too many.
+
+    Folders that are renamed into each other keep the times of their files, and copies may be given those of what they
+    are copies of. Where a network's file system numbers a file anew, the run only looks for its results in the store.
+    """
     digest = hashlib.sha256()
     for number, path in enumerate(_files(root)):
         if number == MOST_FILES:
             return None
         status = path.stat()
-        digest.update(f"{path.relative_to(root)}:{status.st_size}:{status.st_mtime_ns}\n".encode())
+        state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        digest.update(f"{path.relative_to(root)}:{state}\n".encode())
     return digest.hexdigest()
 
 

@@ -53,7 +53,7 @@ def test_named_domains_in_their_order(folder):
 
 def test_another_held_out_domain_decodes_nothing_again(folder, monkeypatch):
     first = _load(folder, "photo")
-    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    monkeypatch.setattr("oneshot_fl.data.images._decoded", None)
     second = _load(folder, "sketch")
     assert second.test_images[:, 0, 0, 0].tolist() == [30, 30, 30, 31, 31, 31]
     assert first.fingerprint != second.fingerprint

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import shutil
 from dataclasses import fields
@@ -9,7 +10,9 @@ import torch
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
-from oneshot_fl.data.decode import Decoding, Tones
+from oneshot_fl.code import digest
+from oneshot_fl.data.decode import Decoding, Tones, decode
+from oneshot_fl.data.decode_all import decode_all
 from oneshot_fl.data.image_folder import image_folder
 from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in, read_images
 from oneshot_fl.errors import OneshotError
@@ -116,13 +119,13 @@ def test_files_that_are_not_read_are_counted_in_one_note(folder):
 
 def test_images_are_decoded_once(folder, monkeypatch):
     first = _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)  # a second decoding would fail
+    monkeypatch.setattr("oneshot_fl.data.images._decoded", None)  # a second decoding would fail
     assert _load(folder).fingerprint == first.fingerprint
 
 
 def test_other_code_that_decodes_finds_nothing_kept(folder, monkeypatch):
     _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    monkeypatch.setattr("oneshot_fl.data.images._decoded", None)
     monkeypatch.setattr("oneshot_fl.data.images.digest", lambda modules: f"changed {list(modules)}")
     with pytest.raises(TypeError):
         _load(folder)
@@ -235,7 +238,7 @@ def test_equal_names_sizes_and_dates_are_not_equal_images(folder):
 def test_a_copy_elsewhere_is_not_decoded_again(folder, monkeypatch):
     first = _load(folder)
     shutil.copytree(folder, folder.parent / "copy")
-    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    monkeypatch.setattr("oneshot_fl.data.images._decoded", None)
     assert _load(folder.parent / "copy", cache=str(folder.parent / "store")).fingerprint == first.fingerprint
 
 
@@ -275,7 +278,7 @@ def test_a_class_folder_that_cannot_be_read_is_not_left_out(folder, monkeypatch)
 def test_images_are_kept_where_the_kernel_keeps_no_locks(folder, monkeypatch):
     monkeypatch.setattr("fcntl.flock", _no_flock)
     first = _load(folder)
-    monkeypatch.setattr("oneshot_fl.data.images._decode_all", None)
+    monkeypatch.setattr("oneshot_fl.data.images._decoded", None)
     assert _load(folder).fingerprint == first.fingerprint
 
 
@@ -303,3 +306,34 @@ def test_images_that_are_decoded_otherwise_are_kept_apart(setting, tmp_path):
     for how in (Decoding(8, 3), OTHERWISE[setting], Decoding(8, 3)):
         read_images({"train": [(tmp_path / "0.png", 0)]}, cache=str(store), how=how)
     assert len(list(store.glob("images/*/manifest.json"))) == 2
+
+
+def test_a_picture_that_is_saved_while_the_folder_is_read_is_not_kept_as_what_it_was(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for number, path in enumerate(paths):
+        write_image(path, number)
+    files, how, store = {"train": [(path, 0) for path in paths]}, Decoding(8, 1), tmp_path / "store"
+    asked = []
+
+    def saved_meanwhile(path, *given, **named):
+        asked.append(path)
+        if len(asked) == 3:  # the first is asked twice
+            write_image(paths[2], 200)
+        return decode(path, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("oneshot_fl.data.decode_all.decode", saved_meanwhile)
+        with pytest.raises(OneshotError, match=r"^data\.root: \S+2\.png was written while .* nothing writes there$"):
+            read_images(files, cache=str(store), how=how)
+    assert not list(store.glob("images/*/manifest.json"))
+    write_image(paths[2], 2)
+    images, _ = read_images(files, cache=str(store), how=how)["train"]
+    assert images[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_the_code_that_decodes_one_image_and_all_of_them_is_in_the_key(tmp_path):
+    write_image(tmp_path / "0.png", 1)
+    read_images({"train": [(tmp_path / "0.png", 0)]}, cache=str(tmp_path / "store"), how=Decoding(8, 3))
+    (manifest,) = (tmp_path / "store").glob("images/*/manifest.json")
+    code = json.loads(manifest.read_text())["inputs"]["code"]
+    assert code == digest([decode_all.__module__]) != digest([decode.__module__])

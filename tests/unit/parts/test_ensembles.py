@@ -1,9 +1,11 @@
 import math
 
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
@@ -89,6 +91,22 @@ def test_label_free_scores_every_class_under_its_own_hypothesis():
     # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: log sigmoid(1.625 - 1.75) and log sigmoid(3.4 - 1.9)
     expected = [-math.log1p(math.exp(0.125)), -math.log1p(math.exp(-1.5))]
     assert_close(label_free(ensemble, votes_of(logits)), torch.tensor([expected]))
+
+
+class _Masked(LogitAverage):
+    """As a user's might be: it lets nothing but the label be an answer, and never gives the others back."""
+
+    needs = frozenset({"classifiers", "labels"})
+
+    def forward(self, votes):
+        others = torch.ones(votes.P.shape[1:], dtype=torch.bool).scatter_(1, votes.y[:, None], False)
+        votes.P.masked_fill_(others, -9.0)
+        return votes.P.mean(dim=0)
+
+
+def test_label_free_asks_about_every_class_with_the_same_votes():
+    with pytest.raises(OneshotError, match=r"^a\.key: the ensemble writes into the votes .*votes\.P\.clone\(\)$"):
+        label_free(_Masked(_server(1, 1)), votes_of(torch.randn(2, 4, 3)), "a.key")
 
 
 def test_without_a_teacher_the_pool_keeps_nothing():

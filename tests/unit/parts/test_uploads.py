@@ -103,6 +103,47 @@ def test_a_step_that_leaves_all_as_they_are_leaves_the_key():
     assert uploads.through(lambda given: given, BY).key == uploads.key
 
 
+@torch.no_grad()
+def _negate(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.neg_()
+
+
+def _negate_past_versions(model: nn.Module) -> None:
+    """Autograd does not see this one."""
+    for parameter in model.parameters():
+        parameter.data.neg_()
+
+
+def _pass_on_nothing(model: nn.Module) -> None:
+    model.register_buffer("silent", torch.zeros(1), persistent=False)
+
+
+@pytest.mark.parametrize("change", [_negate, _negate_past_versions, _pass_on_nothing])
+@pytest.mark.parametrize("place", [1, 3])
+def test_a_step_that_writes_into_a_model_does_not_leave_it_its_honest_key(change, place):
+    uploads = _uploads()
+    before = _keys(uploads)
+
+    def flip(given: Uploads) -> Uploads:
+        change((*given.classifiers, *given.decoders)[place].model)
+        return given
+
+    after = uploads.through(flip, BY)
+    assert [k for k, key in enumerate(_keys(after)) if key != before[k]] == [place]
+    assert after.key != uploads.key
+
+
+def test_a_step_that_writes_into_label_counts_does_not_leave_the_honest_key():
+    uploads = _uploads()
+
+    def inflate(given: Uploads) -> Uploads:
+        given.decoders[0].label_counts.mul_(10)
+        return given
+
+    assert uploads.through(inflate, BY).key != uploads.key
+
+
 def test_label_counts_are_there_only_if_every_client_sent_its_own():
     counts = torch.tensor([[1, 2, 0], [0, 0, 4]])
     server = server_of([nn.Identity(), nn.Identity()], label_counts=counts)

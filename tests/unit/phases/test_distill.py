@@ -187,6 +187,29 @@ def test_an_ensemble_that_answers_with_something_else_than_logits_is_told(ensemb
         _one_round(Made(X, None), ensemble)
 
 
+class _Trims(LogitAverage):
+    def forward(self, votes):
+        votes.P[0] = 0
+        return votes.P.mean(dim=0)
+
+
+class _RemembersTrimmed(LogitAverage):
+    def remember(self, votes):
+        return votes.P[0].clamp_(max=1)
+
+
+class _Darkens(LogitAverage):
+    def forward(self, votes):
+        votes.x.mul_(0.5)
+        return votes.P.mean(dim=0)
+
+
+@pytest.mark.parametrize("ensemble", [_Trims, _RemembersTrimmed, _Darkens])
+def test_an_ensemble_that_writes_into_what_it_is_asked_with_is_told(ensemble):
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: the ensemble writes into the votes .*votes\.P\.clone"):
+        _one_round(Made(X.clone(), None), ensemble)
+
+
 @pytest.mark.parametrize("asked", ["by a term", "by a source"])
 def test_so_is_one_that_is_asked_while_images_are_made(asked):
     module = _module([FixedLogits([0.0, 4.0, 3.0])])

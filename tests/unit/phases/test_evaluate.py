@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LabelShareWeighted, LogitAverage, SizeWeighted
@@ -82,6 +83,31 @@ def test_an_ensemble_that_draws_its_weights_draws_them_alike_whatever_ran_before
     torch.rand(7)
     again = ensembles_to_test(rows, None, server, {})["gated"]
     assert torch.equal(first.gate.weight, again.gate.weight)
+
+
+class _Writes(LogitAverage):
+    """An ensemble of a user's that works in the place of what it is given."""
+
+    def __init__(self, server, write):
+        super().__init__(server)
+        self.write = write
+
+    def forward(self, votes):
+        self.write(votes)
+        return votes.P.mean(dim=0)
+
+
+@pytest.mark.parametrize("at", ["P", "x", "features"])
+def test_an_ensemble_that_writes_into_the_votes_spoils_no_other_row(spec, context, at):
+    test = ImageBatches(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4) % 3, spec=spec, batch_size=2)
+    clients = [nn.Sequential(nn.Flatten(), nn.Linear(64, 3)) for _ in range(2)]
+    trimmed = _Writes(server_of(), lambda votes: getattr(votes, at)[0].zero_())
+    trimmed.needs = frozenset({"classifiers", "features"})
+    ensembles = {"trimmed": trimmed, "uniform": LogitAverage(server_of())}
+    with pytest.raises(
+        OneshotError, match=r"^evaluate\.ensembles\.trimmed, or method\.ensemble: .*writes into the votes"
+    ):
+        evaluate(test, clients, clients[0], ensembles, context=context)
 
 
 def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(spec, context):

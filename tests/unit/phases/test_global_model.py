@@ -365,6 +365,77 @@ def test_a_method_without_a_loop_is_its_init(data, server, context):
     assert (made.history, made.images) == ([], None)
 
 
+class AsFirstClient(Fresh):
+    """As a user's might be: it does not copy what it begins at."""
+
+    def __init__(self, server):
+        self.first = server.uploads.models[0]
+
+    def __call__(self, student):
+        return self.first
+
+
+class AtFirstClientsTensors(AsFirstClient):
+    def __call__(self, student):
+        for layer, other in zip(student, self.first, strict=True):
+            layer._parameters.update(other._parameters)
+            layer._buffers.update(other._buffers)
+        return student
+
+
+@pytest.mark.parametrize("init", [AsFirstClient, AtFirstClientsTensors])
+def test_a_student_that_begins_as_a_client_is_not_that_client(data, server, context, init):
+    first = server.uploads.models[0]
+    before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    begun = _distill(data, server, context, _method(init=recipe_of(init)), rounds=0)
+    taught = _distill(data, server, context, _method(init=recipe_of(init)), rounds=1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in first.state_dict().items())
+    assert _same(begun.model, first)
+    assert not _same(taught.model, first)
+
+
+class Answers(Fresh):
+    """An init of a user's that returns something else than a student."""
+
+    made = staticmethod(lambda student: None)
+
+    def __call__(self, student):
+        return self.made(student)
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (lambda student: None, r"returns a NoneType, and must return the student.*end it with `return student`$"),
+        (lambda student: student.state_dict(), r"returns a OrderedDict, .*end it with `return student`$"),
+        (
+            lambda student: cnn2(SPEC, norm=False),
+            r"returns a Sequential, .*: of what it returns, \S+ \(and \d+ more\) is .*, and of the student .*$",
+        ),
+        (
+            lambda student: cnn2(replace(SPEC, classes=4), norm=True),
+            r"is a Tensor of shape \[4, \d+\] \(torch\.float32\), and of the student a Tensor of shape \[3, \d+\]",
+        ),
+        (lambda student: student.double(), r"\(torch\.float64\), and of the student .*\(torch\.float32\)$"),
+    ],
+)
+@pytest.mark.parametrize("build", [STUDENT, StudentPlan(2 * STUDENT.architectures, clients_seed=7)])
+def test_an_init_that_returns_no_student_is_told_at_once(data, server, context, monkeypatch, made, line, build):
+    monkeypatch.setattr(Answers, "made", staticmethod(made))
+    monkeypatch.setattr(global_model, "DistillModule", None)  # no round begins
+    with pytest.raises(OneshotError, match=rf"^method\.init: .*{line}"):
+        distill(
+            None,
+            server,
+            _method(init=recipe_of(Answers)),
+            data_key=data.fingerprint,
+            student=build,
+            settings=SETTINGS,
+            context=context,
+        )
+    assert not list(context.store.root.rglob("manifest.json"))
+
+
 @pytest.mark.parametrize("rounds", [0, 4])
 def test_no_rounds_leave_the_student_as_it_began(data, server, context, rounds):
     made = _distill(data, server, context, _method(), rounds=rounds)

@@ -1,6 +1,8 @@
 """The code of a phase in the keys of what it wants, and in every process that makes it."""
 
+import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from rich.console import Console
 from oneshot_fl.artifacts import Artifact
 from oneshot_fl.code import _seen
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.keyed import keyed
+from oneshot_fl.phases.keyed import OtherCodeError, keyed
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.recipe import digest_of
 from oneshot_fl.store import Wanted
@@ -28,6 +30,7 @@ def model(tmp_path, monkeypatch):
     file = tmp_path / "a_model_of_a_user.py"
     file.write_text("class Net: ...\n")
     yield file
+    sys.modules.pop("a_model_of_a_user", None)
     _seen.pop("a_model_of_a_user", None)
 
 
@@ -64,6 +67,57 @@ def test_a_process_that_has_read_other_code_makes_nothing(model, context, tmp_pa
         context.store.get_or_make_if_free(other)
     assert "\n" not in str(raised.value)
     assert len(list(context.store.root.rglob("manifest.json"))) == 1
+
+
+class _Lazy(_Make):
+    """Imports the user's model only when it comes to it, and has left something half made by then."""
+
+    def __init__(self, edits: list[Callable[[], object]], *, breaks: bool = False) -> None:
+        super().__init__(0)
+        self.edits, self.breaks = edits, breaks
+
+    def __call__(self, work: Path) -> Artifact:
+        (work / "half").touch()
+        for edit in self.edits:
+            edit()
+            importlib.import_module("a_model_of_a_user")
+        if self.breaks:
+            raise RuntimeError("killed")
+        return super().__call__(work)
+
+
+def _lazy(make: _Make) -> Wanted:
+    return keyed(Wanted("clients", INPUTS, make), "oneshot_fl.seeds")
+
+
+def test_what_was_made_while_its_code_was_edited_is_not_kept(model, context):
+    def edit():
+        model.write_text("class Net:\n    width = 3\n")
+
+    def edit_again():
+        model.write_text("class Net:\n    width = 300\n")
+
+    for edits in ([edit], [edit, edit_again]):
+        model.write_text("class Net: ...\n")
+        sys.modules.pop("a_model_of_a_user", None)
+        _seen.pop("a_model_of_a_user", None)
+        with pytest.raises(OtherCodeError, match=r"^clients: files of code were edited while it was made.*again$"):
+            context.store.get_or_make_if_free(_lazy(_Lazy(edits)))
+    assert not [*context.store.root.rglob("manifest.json"), *context.store.root.rglob("half")]
+
+
+def test_what_is_imported_only_while_it_is_made_and_stayed_the_same_is_kept(model, context):
+    assert context.store.get_or_make_if_free(_lazy(_Lazy([lambda: None])))
+
+
+@pytest.mark.parametrize("edited", [True, False])
+def test_a_broken_run_goes_on_with_what_the_same_code_began_alone(model, context, edited):
+    def edit():
+        model.write_text("class Net:\n    width = 3\n" if edited else "class Net: ...  # said otherwise\n")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        context.store.get_or_make_if_free(_lazy(_Lazy([edit], breaks=True)))
+    assert bool([*context.store.root.rglob("half")]) is not edited
 
 
 @pytest.mark.slow  # every worker imports torch

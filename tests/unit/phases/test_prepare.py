@@ -9,8 +9,9 @@ import torch
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
 from oneshot_fl.data.datasets import digits
+from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, RunData, prepare
+from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan, RunData, prepare
 from tests.composing import compose_config
 
 
@@ -125,13 +126,74 @@ def backwards(labels, *, clients):
     return [part[::-1].astype(np.int32) for part in np.array_split(np.arange(len(labels)), clients)]
 
 
+def _split_by(name: str, *overrides: str) -> RunData:
+    experiment = experiment_of(compose_config("trainer=cpu", *overrides))
+    own = PartitionPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{name}", "clients": 2}))
+    return prepare(experiment.data, own, experiment.proxy, device=torch.device("cpu"))
+
+
 def test_a_users_partition_is_looked_at_before_clients_train():
+    with pytest.raises(OneshotError, match=r"^partition=own: each of 1437 training samples must go to one client once"):
+        _split_by("everything_to_all")
+    assert _split_by("backwards").indices[0].tolist() == list(range(718, -1, -1))
+
+
+def of_coarser_labels(labels, *, clients):
+    labels //= 5
+    return np.array_split(labels.argsort(kind="stable"), clients)
+
+
+def of_coarser_domains(labels, domains, *, clients):
+    np.floor_divide(domains, 2, out=domains)
+    return np.array_split(domains.argsort(kind="stable"), clients)
+
+
+def past_numpy(labels, *, clients):
+    torch.from_numpy(labels).zero_()
+    return np.array_split(np.arange(len(labels)), clients)
+
+
+def ill(labels, *, clients):
+    raise ValueError("my own mistake")
+
+
+def test_a_users_partition_that_writes_into_labels_is_told_to_copy_them():
+    line = r"^partition=own: writes into the labels that it is given, .* for instance labels\.copy\(\)$"
+    with pytest.raises(OneshotError, match=line):
+        _split_by("of_coarser_labels")
+    with pytest.raises(ValueError, match=r"^my own mistake$"):
+        _split_by("ill")
+
+
+def test_a_users_partition_that_writes_into_domains_is_told_to_copy_them(digit_domains):
+    with pytest.raises(OneshotError, match=r"^partition=own: writes into the labels or domains that it is given"):
+        _split_by("of_coarser_domains", *digit_domains)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_no_partition_gets_at_the_labels_of_the_run():
+    assert torch.equal(_split_by("past_numpy").data.train_labels, _prepared().data.train_labels)
+
+
+def inverted(data):
+    data.train_images.numpy()[:] ^= 255
+    return data, Proxy(lambda: data.train_images[:3])
+
+
+def inverted_copy(data):
+    return inverted(replace(data, train_images=data.train_images.clone()))
+
+
+def test_a_users_proxy_that_writes_into_the_data_set_is_told_to_copy_it():
     experiment = experiment_of(compose_config("trainer=cpu"))
 
     def made(name):
-        own = PartitionPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{name}", "clients": 2}))
-        return prepare(experiment.data, own, experiment.proxy, device=torch.device("cpu"))
+        own = ProxyPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{name}"}))
+        return prepare(experiment.data, experiment.partition, own, device=torch.device("cpu"))
 
-    with pytest.raises(OneshotError, match=r"^partition=own: each of 1437 training samples must go to one client once"):
-        made("everything_to_all")
-    assert made("backwards").indices[0].tolist() == list(range(718, -1, -1))
+    line = r"^proxy=own: writes into the data set that it is given.*data\.train_images\.clone\(\)$"
+    with pytest.raises(OneshotError, match=line):
+        made("inverted")
+    left = made("inverted_copy").data
+    assert torch.equal(left.train_images, 255 - _prepared().data.train_images)
+    assert left.fingerprint != _prepared().data.fingerprint

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 
@@ -54,6 +55,31 @@ def test_settings_code_and_every_file_count(root, code):
     (root / "train" / "new.png").write_bytes(b"more")
     others.append(_key(root))
     assert len({key, *others}) == 7
+
+
+def _write_as_old(file, content):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    os.utime(file, ns=(0, 0))
+
+
+def test_folders_that_were_renamed_into_each_other_count(root, tmp_path):
+    for name in ("cat", "dog"):
+        _write_as_old(root / "train" / name / "0.png", name.encode())
+    key = _key(root)
+    assert _key(root) == key
+    for old, new in (("cat", "between"), ("dog", "cat"), ("between", "dog")):
+        (root / "train" / old).rename(root / "train" / new)
+    assert _key(root) != key
+
+
+def test_a_file_that_was_written_over_and_dated_back_counts(root):
+    image = root / "train" / "image.png"
+    _write_as_old(image, b"pixels")
+    key = _key(root)
+    time.sleep(0.02)  # the file system's clock ticks every few milliseconds
+    _write_as_old(image, b"PIXELS")
+    assert _key(root) != key
 
 
 def test_kinds_of_clients_are_assigned_and_sources_draw_in_their_order(root):
