@@ -105,6 +105,33 @@ def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
     assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
 
 
+@pytest.mark.parametrize(
+    ("typed", "says", "right"),
+    [
+        ("method/perturb=hard", "method/perturb: nothing that is chosen names one", "+method/perturb=hard"),
+        (
+            "method/source@method.source.more=strokes",
+            "method/source@method.source.more: nothing that is chosen names one",
+            "+method/source@method.source.more=strokes",
+        ),
+        ("+method/init=average", "method/init: one is chosen already", "method/init=average"),
+        ("++method/perturb=hard", "++method/perturb=hard: a choice takes no ++", "+method/perturb=hard"),
+        ("method.perturb=hard", "method.perturb: the chosen method names none", "+method/perturb=hard"),
+        ("method.student_schedule=cosine", "the chosen method names none", "+method.student_schedule=cosine"),
+        ("method.ensemble.trees=3", "method.ensemble.trees: there is no such key", "+method.ensemble.trees=3"),
+        ("method.ensemble.step=3", "method.ensemble.step: the chosen method/ensemble has", "+method.ensemble.step=3"),
+    ],
+)
+def test_what_the_chosen_method_does_not_name_is_told_with_the_word_that_adds_it(typed, says, right, tmp_path):
+    with pytest.raises(HydraException) as caught:
+        composed("method=dense", typed)
+    line = explain(caught.value, ["method=dense", typed])
+    assert says in line
+    added, _, value = right.partition("=")
+    assert f" {added}={value}" in line or f" {added}=NAME" in line or f" {added}=..." in line
+    composed("method=dense", right)
+
+
 @pytest.mark.parametrize("value", ["~/mnist", "/tmp/a=b", "/tmp/my data (1)", "/tmp/a,b", "/tmp/o'neil,1", "/tmp/$a,b"])
 def test_the_word_to_type_is_printed_and_means_what_was_typed(value):
     with pytest.raises(HydraException) as caught:
