@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.clients import client_nodes, kinds, server_models
+from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
@@ -60,7 +60,7 @@ def check(cfg: DictConfig) -> None:
     check_lent(cfg)
     check_kinds(cfg)
     check_architectures(cfg)
-    check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
+    check_sizes(settings, [*nodes_of(cfg, "classifier"), *server_models(cfg)], nodes_of(cfg, "cvae"))
     check_features(cfg, settings)
 
 

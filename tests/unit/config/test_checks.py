@@ -8,7 +8,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
-from oneshot_fl.config.compose import architecture, reading_also
+from oneshot_fl.config.compose import architecture, composed, reading_also
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -219,6 +219,18 @@ def test_an_architecture_that_is_only_named_is_checked_under_its_own_key(key, na
     }[key]
     with reading_also(tmp_path), pytest.raises(OneshotError, match=rf"^{re.escape(key)}={name}: .*{says}"):
         check(compose_config(group, f"{key}={given}"))
+
+
+@pytest.mark.parametrize("chosen", [["cvae=flat"], ["cvae=flat", "clients=all_cvae", "method=fedcvae_ens"]])
+def test_what_is_to_train_as_a_conditional_vae_and_is_none_is_told_before_anybody_trains(chosen, tmp_path):
+    (tmp_path / "cvae").mkdir()
+    (tmp_path / "cvae" / "flat.yaml").write_text("name: flat\n_target_: oneshot_fl.models.classifiers.lenet5\n")
+    half = ["clients=half_cvae", "method=fedmho", *chosen]
+    line = r"^cvae=flat: makes a Sequential, which is no conditional VAE \(no decoder, latent, loss\); make an "
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=line):
+        check(composed(*half))
+    with reading_also(tmp_path):
+        check(composed("method=dense", "cvae=flat"))  # nobody trains it
 
 
 def test_two_architectures_of_one_name_are_told_apart_before_all_clients_train_the_last(tmp_path):
