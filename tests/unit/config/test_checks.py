@@ -113,6 +113,9 @@ def _complaint(*overrides: str) -> str:
         ("evaluate=fidelity evaluate.fidelity.epochs=-1", ["evaluate.fidelity.epochs=-1", "at least 0"]),
         ("evaluate=fidelity evaluate.fidelity.optimizer.lr=0", ["evaluate.fidelity.optimizer.lr=0", "above 0"]),
         ("evaluate=fidelity +evaluate.fidelity.sample=3", ["evaluate.fidelity.sample", "evaluate.fidelity.samples"]),
+        ("data.mean=7", ["data.mean=7: must be a number between 0 and 1, or a list"]),
+        ("data.std=0", ["data.std=0: must be a number between 0.001 and 10, or a list"]),
+        ("data.mean=[0.5,0.5]", ["data.mean=[0.5, 0.5]: must be one number, or one for each of the 1 channels"]),
         ("evaluate=fidelty", ["evaluate=fidelty", "did you mean fidelity?"]),
         ("evaluate.fidelity.samples=9", ["evaluate.fidelity.samples", "another one has"]),
         ("trainer.matmul_precision=tf32", ["trainer.matmul_precision=tf32", "highest, high, medium"]),
@@ -195,6 +198,8 @@ def test_one_plain_line(override, parts):
         ["method.objective.adv.weight=0"],
         ["method=fedhydra", "method.ensemble.scale=10"],  # in the place of the row of its name, which has 1
         ["method=dense", "method.ensemble.name=server"],
+        ["data.mean=0.5", "data.std=1"],
+        ["data=image_folder", "data.root=.", "data.mean=0", "data.std=0.25"],
         ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
         ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
