@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
+from oneshot_fl.config.fileless import check_files
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
@@ -46,6 +47,7 @@ def check(cfg: DictConfig) -> None:
     check_left_over(cfg, settings["method"])
     check_method(settings["method"])
     check_called(settings)
+    check_files(settings)
     check_parts(settings)
     check_images(settings)
     check_teacher(settings)
