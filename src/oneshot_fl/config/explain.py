@@ -11,7 +11,10 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean
 from oneshot_fl.config.keys import all_keys, groups
 from oneshot_fl.config.rules import has_no_value
-from oneshot_fl.config.words import values_of
+from oneshot_fl.config.words import key_of, values_of
+
+TABLES = ("clients.lr_of",)
+"""Keys that are null or a table whose entries have names that no file lists."""
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
@@ -20,7 +23,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
     if line := _of_a_word(error, text) or _of_a_choice(text):
         return line
     if match := re.search(r"Could not override '([^']+)'", text):
-        return no_such_key(match[1], all_keys())
+        return _of_a_table(match[1], arguments) or no_such_key(match[1], all_keys())
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
@@ -118,6 +121,15 @@ def _of_a_missing_choice(error: MissingConfigException) -> str:
     if asking:
         return f"{asking[1]}.yaml: its defaults name {name}, and there is no {name}.yaml; correct it"
     return f"--config-name={name}: there is no {name}.yaml where configuration is read from; leave it out"
+
+
+def _of_a_table(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say about entries that a table, or null in its place, does not have; None of another key."""
+    table = next((each for each in TABLES if f"{key}.".startswith(f"{each}.")), None)
+    if table is None:
+        return None
+    word = next((each for each in reversed(arguments) if key_of(each) == key), f"{key}=...")
+    return f"{key}: {table} has no such entry yet; to add it write {shlex.quote(f'+{word}')}"
 
 
 def _is_text(path: Path) -> bool:
