@@ -81,6 +81,7 @@ def aggregate(
     test: str | Path | None = None,
     strict: bool = False,
     allow: Collection[str] = (),
+    config_dir: str | Path | None = None,
 ) -> Result:
     """One model of other people's uploads, as `oneshot-fl aggregate UPLOADS --out FOLDER` makes it.
 
@@ -92,17 +93,20 @@ def aggregate(
         strict: stop at the first upload that is turned away.
         allow: architectures that are imported although they are not ours: `["torchvision.models.resnet18"]`; a text is
             one name.
+        config_dir: a folder of your own YAML files, of which `overrides` choose.
 
     Raises:
         NothingLeftError: no upload can be used, and it is not `strict`.
         OneshotError: something is wrong with the uploads, the overrides or the test set, in one line that says what.
     """
     from oneshot_fl.aggregation.run import aggregate as make
+    from oneshot_fl.config.compose import reading_also
 
-    _check_paths(uploads=uploads, folder=folder, test=test, optional=("test",))
+    _check_paths(uploads=uploads, folder=folder, test=test, config_dir=config_dir, optional=("test", "config_dir"))
     _check_overrides(overrides, "aggregate", first="uploads, ")
     tested = None if test is None else Path(test)
-    summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
+    with reading_also(None if config_dir is None else Path(config_dir)):
+        summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
     return Result(summary, Path(folder))
 
 
@@ -113,6 +117,7 @@ def train_client(
     number: int = 0,
     classes: Sequence[str] = (),
     counts: bool = False,
+    config_dir: str | Path | None = None,
 ) -> str:
     """Train one client of a federation on its own images, write its upload and return the upload's SHA-256.
 
@@ -126,19 +131,22 @@ def train_client(
         number: of the client, from 0; its random draws depend on it.
         classes: of the federation, in an order that all clients share; by default those that there are folders of.
         counts: whether the upload tells how many samples of each class there are.
+        config_dir: a folder of your own YAML files: `model=small` is its `model/small.yaml`.
 
     Raises:
         OneshotError: something is wrong with the images or the overrides, or training diverged, in one line.
     """
     from oneshot_fl.aggregation.client import train_client as train
+    from oneshot_fl.config.compose import reading_also
 
-    _check_paths(folder=folder, out=out)
+    _check_paths(folder=folder, out=out, config_dir=config_dir, optional=("config_dir",))
     _check_overrides(overrides, "train_client", first="folder, ")
     if type(number) is not int:
         raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
     if not Path(folder).is_dir():
         raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
-    return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
+    with reading_also(None if config_dir is None else Path(config_dir)):
+        return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 
 def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":

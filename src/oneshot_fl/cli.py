@@ -212,20 +212,23 @@ def aggregate(
     test: Annotated[Path | None, typer.Option(metavar="FOLDER", help="FOLDER/<class>/* images to test on")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="stop where an upload is turned away")] = False,
     allow: AllowOption = None,
+    config_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="also read YAML files of your own")] = None,
 ) -> None:
     """Make one model of other people's uploads; exit code 3 where none of them can be used."""
     share_the_cores()
     keep_freed_memory()
     from oneshot_fl.aggregation.run import aggregate as run
+    from oneshot_fl.config.compose import reading_also
 
-    if allow:
+    if allow or config_dir:
         _find_own_code(apart_from=uploads)
     rest = [each for each in overrides or () if not each.startswith("test=")]
     folders = [each.removeprefix("test=") for each in overrides or () if each.startswith("test=")]
     if "" in folders:
         raise OneshotError("test=: names no folder; give one with a folder of images for each class, or leave it out")
     tested = Path(folders[-1]) if folders else test
-    run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
+    with reading_also(config_dir):
+        run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
 
 
 @app.command()

@@ -36,6 +36,10 @@ TOOLS = {"filelock", "hydra", "omegaconf", "rich", "safetensors", "typer"}
 """Installed packages that cannot change a number either; their versions do not count."""
 FRAMEWORKS = {"torch", "torchvision", "lightning"}
 """Installed packages whose version is enough also where a part is theirs."""
+FILELESS = (
+    "is defined in a notebook or script whose code lies in no file, so that no key can hold it; put it into a .py file "
+    "in the current folder, and name it by that"
+)
 INSTALLED = {"site-packages", "dist-packages"}
 """Folders of packages that are not the user's own."""
 
@@ -65,7 +69,7 @@ def digest(modules: Iterable[str]) -> str:
     """
     names = list(modules)
     if unknown := [name for name in names if _find(name) is None]:
-        raise OneshotError(f"{unknown[0]}: there is no such module; is its folder on PYTHONPATH?")
+        raise OneshotError(f"{unknown[0]}: {_why_not_found(unknown[0])}")
     found = _contents(names)
     keep()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:20]
@@ -79,8 +83,17 @@ def module_of(target: str) -> str:
     """
     names = [name for name in _with_parents(target) if _find(name) is not None]
     if not names:
-        raise OneshotError(f"_target_={target}: there is no such module; is its folder on PYTHONPATH?")
+        raise OneshotError(f"_target_={target}: {_why_not_found(target)}")
     return names[-1]
+
+
+def is_fileless(target: str) -> bool:
+    """Whether a `_target_` is of a module that this process knows and of which there is no file: a notebook's cells."""
+    return _package(target) in sys.modules and _find(_package(target)) is None
+
+
+def _why_not_found(name: str) -> str:
+    return FILELESS if is_fileless(name) else "there is no such module; is its folder on PYTHONPATH?"
 
 
 @cache

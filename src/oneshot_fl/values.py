@@ -73,12 +73,14 @@ SIDE = Rule("a whole number between 8 and 1024", lambda value: 8 <= value <= 102
 Side = Annotated[int, SIDE]
 """Pixels; the smallest that all models take to the largest that fits a CPU."""
 Channels = Annotated[Literal[1, 3], Rule("1 (grey) or 3 (colour)", lambda value: value in (1, 3))]
-Means = Annotated[list[Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]], NOT_EMPTY]
-"""Of pixels in [0, 1], one number or one per channel."""
-Deviations = Annotated[
-    list[Annotated[float, Rule("a number between 0.001 and 10", lambda value: 0.001 <= value <= 10)]], NOT_EMPTY
-]
-"""Of pixels in [0, 1], one number or one per channel."""
+Mean = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]
+"""Of pixels in [0, 1]."""
+Means = Annotated[list[Mean], NOT_EMPTY]
+"""One number or one per channel."""
+Deviation = Annotated[float, Rule("a number between 0.001 and 10", lambda value: 0.001 <= value <= 10)]
+"""Of pixels in [0, 1]."""
+Deviations = Annotated[list[Deviation], NOT_EMPTY]
+"""One number or one per channel."""
 Widths = Annotated[list[Width], NOT_EMPTY]
 Label = str | int
 """A name that may be a number, for instance of a folder."""

@@ -284,6 +284,10 @@ def test_where_others_files_are_read_only_a_user_who_allows_code_has_his_folder_
     assert searched("own", *words, "--allow", "my_model.small")
 
 
+def test_code_that_a_folder_of_ones_own_names_is_found(searched):
+    assert searched("own", "aggregate", "uploads", "--out", "out", "--config-dir", "my_conf")
+
+
 def test_a_folder_of_uploads_is_never_searched(searched):
     for where in ("uploads", "uploads/below"):
         up = os.path.relpath("uploads", where)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -278,6 +279,13 @@ def test_the_module_of_a_target(folder, target, module):
 def test_a_target_of_no_module_is_named():
     with pytest.raises(OneshotError, match=r"_target_=nowhere\.Net: there is no such module"):
         module_of("nowhere.Net")
+
+
+def test_code_of_no_file_is_told_apart_from_a_module_that_is_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cells", ModuleType("cells"))
+    for ask, name in ((lambda: module_of("cells.Net"), "_target_=cells.Net"), (lambda: digest(["cells"]), "cells")):
+        with pytest.raises(OneshotError, match=rf"^{name}: is defined in a notebook or script .*into a \.py file"):
+            ask()
 
 
 def _git(folder: Path, *arguments: str) -> str:

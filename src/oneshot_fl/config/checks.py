@@ -10,9 +10,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.clients import client_nodes, kinds, server_models
+from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
+from oneshot_fl.config.fileless import check_files
 from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
@@ -46,6 +47,7 @@ def check(cfg: DictConfig) -> None:
     check_left_over(cfg, settings["method"])
     check_method(settings["method"])
     check_called(settings)
+    check_files(settings)
     check_parts(settings)
     check_images(settings)
     check_teacher(settings)
@@ -60,7 +62,7 @@ def check(cfg: DictConfig) -> None:
     check_lent(cfg)
     check_kinds(cfg)
     check_architectures(cfg)
-    check_sizes(settings, [*client_nodes(cfg), *server_models(cfg)])
+    check_sizes(settings, [*nodes_of(cfg, "classifier"), *server_models(cfg)], nodes_of(cfg, "cvae"))
     check_features(cfg, settings)
 
 
@@ -188,9 +190,9 @@ def _check_lengths(settings: dict[Any, Any]) -> None:
     data = settings["data"]
     channels = shape_of(data)[0]
     for key in ("mean", "std"):
-        if len(data.get(key, [0])) not in (1, channels):
+        if isinstance(given := data.get(key), list) and len(given) not in (1, channels):
             raise OneshotError(
-                f"data.{key}={data[key]}: must be one number, or one for each of the {channels} channels of "
+                f"data.{key}={given}: must be one number, or one for each of the {channels} channels of "
                 f"data={data['name']}"
             )
 

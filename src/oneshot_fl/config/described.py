@@ -113,7 +113,7 @@ def _recipe(
             f"trust that code, --allow {shown(name)}"
         )
     key = f"{source}: architecture"
-    check_call(key, settings, given=("spec",))
+    check_call(key, settings, given=("spec",), typed="--arg ")  # of `oneshot-fl pack`, which wrote them into the file
     target = target_of(key, settings)
     arguments = {each: value for each, value in settings.items() if each not in ("_target_", "name")}
     taken = signature(target).parameters

@@ -11,16 +11,19 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean
 from oneshot_fl.config.keys import all_keys, groups
 from oneshot_fl.config.rules import has_no_value
-from oneshot_fl.config.words import values_of
+from oneshot_fl.config.words import key_of, values_of
+
+TABLES = ("clients.lr_of",)
+"""Keys that are null or a table whose entries have names that no file lists."""
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
     """One plain line for an error while the configuration of `arguments` was composed, whoever raised it."""
     text = " ".join(str(error).split())
-    if line := _of_a_word(error, text):
+    if line := _of_a_word(error, text) or _of_a_choice(text):
         return line
     if match := re.search(r"Could not override '([^']+)'", text):
-        return no_such_key(match[1], all_keys())
+        return _of_a_table(match[1], arguments) or no_such_key(match[1], all_keys())
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
@@ -29,6 +32,21 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
         return _of_a_file(error, arguments) if isinstance(error, UNREADABLE) else _no_name_of_a_choice(arguments)
     kind = "" if isinstance(error, HydraException | OmegaConfBaseException) else f"{type(error).__name__}: "
     return re.sub(r" See https?://\S+.*", "", f"{kind}{text}") or "the configuration cannot be composed"
+
+
+def _of_a_choice(text: str) -> str | None:
+    """What is wrong with a choice that has a `+` too many or too few; None of another error.
+
+    Hydra replaces what the chosen files name, and adds only what they do not.
+    """
+    if match := re.search(r"Could not override '([^']+)'.* To append to your default list use (\+\S+)", text):
+        return f"{match[1]}: nothing that is chosen names one to be replaced; to add it write {match[2]}"
+    if match := re.search(r"Multiple values for (\S+)\. |(\S+) appears more than once in the final defaults", text):
+        group = match[1] or match[2]
+        return f"{group}: one is chosen already; to replace it write {group}=NAME, without +"
+    if match := re.search(r"force-add of config groups is not supported: '\+\+(.+)'", text):
+        return f"++{match[1]}: a choice takes no ++; write {match[1]} to replace one, or +{match[1]} to add one"
+    return None
 
 
 def _of_a_word(error: Exception, text: str) -> str | None:
@@ -105,6 +123,15 @@ def _of_a_missing_choice(error: MissingConfigException) -> str:
     return f"--config-name={name}: there is no {name}.yaml where configuration is read from; leave it out"
 
 
+def _of_a_table(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say about entries that a table, or null in its place, does not have; None of another key."""
+    table = next((each for each in TABLES if f"{key}.".startswith(f"{each}.")), None)
+    if table is None:
+        return None
+    word = next((each for each in reversed(arguments) if key_of(each) == key), f"{key}=...")
+    return f"{key}: {table} has no such entry yet; to add it write {shlex.quote(f'+{word}')}"
+
+
 def _is_text(path: Path) -> bool:
     try:
         path.read_text(encoding="utf-8")
@@ -127,12 +154,18 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
 
 def no_such_key(key: str, known: tuple[str, ...]) -> str:
     """What to say about a key that nothing has, or only another choice of its group."""
+    around, _, name = key.rpartition(".")
+    part = f", and +{key}=... sets what its part takes and no file names" if f"{around}._target_" in known else ""
+    if key in known and around == "method":
+        slot = f"+method/{name}=NAME, of {', '.join(choices(f'method/{name}'))}" if f"method/{name}" in known else ""
+        return f"{key}: the chosen method names none, as others do; write {slot or f'+{key}=...'}"
     if key in known:
         parts = key.split(".")
         above = ["/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
         group = next((path for path in above if path in known), parts[0])
         return (
-            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is (if a sweep "
-            f"chooses the {group}, write ++{key}=...)"
+            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is{part} (if a "
+            f"sweep chooses the {group}, write ++{key}=...)"
         )
-    return f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys"
+    near = did_you_mean(key, known)
+    return f"{key}: there is no such key{near}; python -m oneshot_fl --cfg job prints all keys{part}"

@@ -264,7 +264,11 @@ def check_method(method: Any) -> None:
         if method.get(slot) is not None:
             _check_slot(f"method.{slot}", method[slot])
         elif slot == "init" or (needed and makes_images):
-            raise OneshotError(f"method.{slot}: method={method['name']} needs one; choose it with method/{slot}=NAME")
+            named = f"choose it with method/{slot}=NAME"
+            unnamed = f"add `- {slot}: NAME` to the defaults of its file, or choose it with +method/{slot}=NAME"
+            raise OneshotError(
+                f"method.{slot}: method={method['name']} needs one; {named if slot in method else unnamed}"
+            )
     for slot, used in {"objective": _is_trained(method), "student": makes_images}.items():
         if method.get(slot) is not None:
             _check_terms(f"method.{slot}", method[slot])

@@ -44,7 +44,13 @@ class Parameter(NamedTuple):
 
 
 def check_call(
-    key: str, settings: Any, *, given: Iterable[str] = (), first: int = 0, known: Mapping[str, Any] | None = None
+    key: str,
+    settings: Any,
+    *,
+    given: Iterable[str] = (),
+    first: int = 0,
+    known: Mapping[str, Any] | None = None,
+    typed: str | None = None,
 ) -> None:
     """Whether a node's `_target_` can be called with its settings and with what the program itself passes.
 
@@ -54,6 +60,7 @@ def check_call(
         given: names that the program passes where the target takes them (`spec`, `labels`).
         first: how many leading parameters it passes by position, whatever their names.
         known: hints for parameters of which the target says no more than a plain type.
+        typed: what stands before a setting's name where a user types it; by default `key` and a dot.
 
     Raises:
         OneshotError: naming the first key that is wrong, and what would be right.
@@ -69,7 +76,7 @@ def check_call(
         if label in settings:
             check_value(f"{key}.{label}", settings[label], hint)
     own = {each: value for each, value in settings.items() if each not in LABELS or _is_own(each, parameters)}
-    _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra)
+    _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra, typed=typed)
 
 
 def not_taken(key: str, settings: Mapping[str, Any]) -> list[str]:
@@ -246,14 +253,17 @@ def _check(
     given: frozenset[str],
     who: str,
     extra: bool,
+    typed: str | None = None,
 ) -> None:
+    start = _dotted(key, "") if typed is None else typed
     open_names = [name for name in parameters if name not in given]
     for name, value in settings.items():
         dotted = _dotted(key, name)
         if name in given and name in parameters:
             raise OneshotError(f"{dotted}: the program itself passes this to {who}; leave it out")
         if name not in parameters and not extra:
-            raise OneshotError(_unknown(key, name, open_names, who))
+            found = did_you_mean(f"{start}{name}", [f"{start}{each}" for each in open_names])
+            raise OneshotError(_unknown(_dotted(key, shown(name)), found, open_names, who))
         parameter = parameters.get(name, Parameter(Any, required=False))
         if isinstance(value, str) and value == MISSING:
             raise OneshotError(has_no_value(dotted))
@@ -263,7 +273,7 @@ def _check(
             _check_inside(dotted, value, parameter.hint, given)
     for name in open_names:
         if parameters[name].required and name not in settings:
-            raise OneshotError(f"{_dotted(key, name)}: is missing, and {who} needs it; set {_dotted(key, name)}=...")
+            raise OneshotError(f"{_dotted(key, name)}: is missing, and {who} needs it; set {start}{name}=...")
 
 
 def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozenset[str]) -> None:
@@ -300,10 +310,9 @@ def _dotted(key: str, name: Any) -> str:
     return f"{key}.{name}".lstrip(".")
 
 
-def _unknown(key: str, name: Any, known: Sequence[str], who: str) -> str:
-    found = did_you_mean(_dotted(key, name), [_dotted(key, each) for each in known])
+def _unknown(key: str, found: str, known: Sequence[str], who: str) -> str:
     takes = f"takes {', '.join(known)}" if known else "takes no settings"
-    return f"{_dotted(key, shown(name))}: there is no such key{found}; {who} {takes}"
+    return f"{key}: there is no such key{found}; {who} {takes}"
 
 
 def has_no_value(key: str) -> str:

@@ -29,17 +29,23 @@ def shape_of(data: Mapping[str, Any]) -> tuple[int, int | None, int]:
     return data.get("channels", 3), data.get("size"), 10
 
 
-def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]) -> None:
+def check_sizes(
+    settings: Mapping[str, Any], classifiers: Iterable[DictConfig], autoencoders: Iterable[DictConfig] = ()
+) -> None:
     """Whether the generator, the architectures of clients and server, and a batch of images can be made.
 
     Raises:
-        OneshotError: naming the key of what cannot, or of what is larger than this machine's memory.
+        OneshotError: naming the key of what cannot, or of what is larger than this machine's memory; or what is to
+            train as a conditional VAE is none.
     """
-    from oneshot_fl.models.trial import check_memory  # torch: not before it is needed
+    from oneshot_fl.models.trial import check_memory, require_autoencoder  # torch: not before it is needed
 
     channels, side, classes = shape_of(settings["data"])
-    for node in {id(each): each for each in architectures}.values():
+    for node in _different(classifiers):
         _try_model(json.dumps(plain(node)), channels, side, classes)
+    for node in _different(autoencoders):
+        if (model := _try_model(json.dumps(plain(node)), channels, side, classes, classifies=False)) is not None:
+            require_autoencoder(model, f"cvae={node.name}")
     generator = {key: value for key, value in settings["generator"].items() if key != "compiled"}
     _try_model(json.dumps(generator), channels, side, classes)
     image = channels * (side or 8) ** 2
@@ -48,6 +54,11 @@ def check_sizes(settings: Mapping[str, Any], architectures: Iterable[DictConfig]
         check_memory(key, settings[group][name], 4 * image * settings[group][name])
     if samples := settings["proxy"].get("samples", 0):
         check_memory("proxy.samples", samples, image * samples)
+
+
+def _different(nodes: Iterable[DictConfig]) -> list[DictConfig]:
+    """Of what most clients share one."""
+    return list({id(each): each for each in nodes}.values())
 
 
 def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
@@ -67,12 +78,12 @@ def _has_features(text: str, channels: int, side: int | None, classes: int) -> b
 
 
 @cache  # a sweep checks every job
-def _try_model(text: str, channels: int, side: int | None, classes: int) -> Any:
+def _try_model(text: str, channels: int, side: int | None, classes: int, *, classifies: bool = True) -> Any:
     """A model without numbers, or None where nothing is known (`models.trial.try_model`)."""
     from oneshot_fl.models.trial import try_model
 
     node, spec = json.loads(text), _spec(channels, side or 32, classes)
-    return try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=side is not None)
+    return try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=classifies and side is not None)
 
 
 def _spec(channels: int, side: int, classes: int) -> Any:

@@ -136,13 +136,13 @@ def make_dataset(
     train: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
     class_names: tuple[str, ...],
-    mean: list[float],
-    std: list[float],
+    mean: float | list[float],
+    std: float | list[float],
     tones: Tones = USUAL,
     notes: tuple[str, ...] = (),
     source: str | None = None,
 ) -> Dataset:
-    """Put tensors together into a `Dataset`; `mean` and `std` hold one number, or one per channel.
+    """Put tensors together into a `Dataset`; `mean` and `std` are one number, or a list of one or of one per channel.
 
     `source` is what an error begins with where that is another thing than the data set's name.
 
@@ -150,18 +150,25 @@ def make_dataset(
         OneshotError: there are other things than images `[n, C, H, W]` in uint8 with a label each, names of classes
             that a model file can hold, and numbers to normalise by.
     """
-    parts = (*_pair(train), *_pair(test))
-    if found := flaw_of_parts(*parts) or flaw_of_names(class_names) or flaw_of_scale(mean, std, parts[0].shape[1]):
+    parts, means, deviations = (*_pair(train), *_pair(test)), _as_list(mean), _as_list(std)
+    if found := (
+        flaw_of_parts(*parts) or flaw_of_names(class_names) or flaw_of_scale(means, deviations, parts[0].shape[1])
+    ):
         raise OneshotError(f"{source or f'data={name}'}: {found}")
     channels, size = parts[0].shape[1:3]
     spec = DataSpec(
         channels=channels,
         size=size,
         classes=len(class_names),
-        mean=tuple(mean) * (channels if len(mean) == 1 else 1),
-        std=tuple(std) * (channels if len(std) == 1 else 1),
+        mean=tuple(means) * (channels if len(means) == 1 else 1),
+        std=tuple(deviations) * (channels if len(deviations) == 1 else 1),
     )
     return Dataset(name, spec, tuple(class_names), *parts, tones=tones, notes=notes)
+
+
+def _as_list(numbers: Any) -> Any:
+    """One number as a list of it; other things as they are, to be told of."""
+    return [numbers] if isinstance(numbers, int | float) else numbers
 
 
 def _pair(part: Any) -> tuple[Any, Any]:

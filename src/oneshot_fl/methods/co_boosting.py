@@ -6,13 +6,13 @@ default is the code, which the paper's numbers come from; the paper's choice is 
 
 | equation | part | config key | paper's choice |
 |---|---|---|---|
-| Eq. 2: A_w = sum_k w_k f_k | `BoostedWeights` | `method.ensemble.normalise` | false: not divided by sum w |
+| Eq. 2: A_w = sum_k w_k f_k / sum_k w_k | `BoostedWeights` | `method.ensemble.normalise` | false: not divided |
 | Eqs. 5-6 (GHS): (1 - p_y) CE(A_w, y) | `HardCrossEntropy` | `method.objective.hard_ce` | same |
-| Eq. 7: -KL(A_w, f_S) | `parts.terms.Adversarial` | `method.objective.adv` | `.temperature=1` |
+| Eq. 7: -T^2 KL(A_w, f_S), T = 3 | `parts.terms.Adversarial` | `method.objective.adv` | `.temperature=1` |
 | Eqs. 9-10 (DHS): one step towards a random vector | `Perturbation` | `method.perturb` | `.direction=gradient`, 8/255 |
 | Eqs. 11-12 (EE): sign steps on w | `BoostedWeights.refit` | `method.ensemble.step` | 0.1/n, `decay=1`, `per=round` |
 | Alg. 1: the newest batch counts for w | `BoostedWeights.refit` | `method.ensemble.include_newest` | true |
-| Eq. 4: KL, T = 4 | `parts.terms.Distillation` | `method.student.kl` | same |
+| Eq. 4: T^2 KL, T = 4 | `parts.terms.Distillation` | `method.student.kl` | same |
 
 Table 7's switches: GHS `method.objective.hard_ce.power=0`, DHS `method.perturb=null`, EE `method.ensemble.step=0`.
 

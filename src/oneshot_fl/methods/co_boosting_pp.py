@@ -9,9 +9,9 @@ Co-Boosting-PP, commit 970271b); no paper was at hand, so the rows follow the co
 | gate noise N(0, 1) (softplus(flat(x) W_noise) + 0.01), while it is trained | `GatedExperts.refit` | |
 | CE(M, y) + 0.01 cv^2(sum_i g(x_i)) on the rounds before, Adam 1e-5 | `GatedExperts.refit` | `.balance`, `.lr` |
 | generator: (1 - p_y) CE(M, y) | `co_boosting.HardCrossEntropy` | `method.objective.hard_ce` |
-| generator: -KL(M, student), T = 3, on all images | `parts.terms.Adversarial` | `method.objective.adv` |
+| generator: -T^2 KL(M, student), T = 3, on all images | `parts.terms.Adversarial` | `method.objective.adv` |
 | images one step of 8/255 towards a random vector | `co_boosting.Perturbation` | `method.perturb` |
-| student: KL(M, student), T = 4 | `parts.terms.Distillation` | `method.student.kl` |
+| student: T^2 KL(M, student), T = 4 | `parts.terms.Distillation` | `method.student.kl` |
 
 The code's slips, and what is done here:
 - Clients run without gradients inside M, so labels reach the generator through the gate only: not at all while W = 0,

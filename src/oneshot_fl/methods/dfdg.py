@@ -19,9 +19,9 @@ counts besides their models.
 | student: KL(A, student), T = 10, without T^2 | `parts.terms.Distillation` | `method.student.kl` |
 | SGD 0.01, weight decay 1e-4 | | `method.student_optimizer` |
 
-The term of the student is ours divided by T^2, and the code adds both generators' means: weight 2 / T^2 = 0.02.
-In each KL the first argument is the target and is not trained. The two losses that look at both generators belong to
-the source and are not among the logged terms.
+No KL here has a factor T^2: the student's term is ours divided by it, and the code adds both generators' means, weight
+2 / T^2 = 0.02. In each the first argument is the target and is not trained. The two losses that look at both generators
+belong to the source and are not among the logged terms.
 
 `method/ensemble=label_shares` gives the same teacher to any method whose images have labels.
 

@@ -10,8 +10,8 @@ Devices. Sections and equations are the paper's; its code has no licence and was
 | Sec. 4.2.2: decoders draw by their clients' label distributions | `parts.decoders.DecoderSource` | `method.source` |
 | Sec. 4.4: k-means with one cluster per class, R_th = 0.8 | `parts.pools.Pool` | `method.pool.nearest` |
 | Eq. 5: CE(student, y) | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
-| Eq. 6 (MD): KL(mean of the classifiers' logits to student), T = 1 | `TeacherDistillation` | `method.student.kl` |
-| Eq. 7 (SD): KL(w0 to student), T = 1 | `SelfDistillation` | `method.student.kl` |
+| Eq. 6 (MD): 1/c KL(mean of the classifiers' logits to student), T = 1 | `TeacherDistillation` | `method.student.kl` |
+| Eq. 7 (SD): 1/c KL(w0 to student), T = 1 | `SelfDistillation` | `method.student.kl` |
 | Eq. 8: lambda CE + (1 - lambda) KL, lambda = 0.5 | weights of the terms | `method.student.*.weight` |
 | Sec. 5.6: where classifiers differ, w0 is distilled from all of them | `phases.distill`, `WarmUp` | `method.warm_up` |
 | Table 3: learning rates, numbers of images | | `method.of.global_lr`, `method.of.synthetic` |

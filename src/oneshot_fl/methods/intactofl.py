@@ -15,7 +15,7 @@ pool, in the same rounds.
 | SGD 0.01, momentum 0.9, weight decay 1e-4, cosine over the rounds, clipped to norm 10 | `LinearGate.refit` | `.lr` |
 | on images one step towards a random vector, by the plain mean's gradient | `LinearGate.loss` | `.odseta` |
 | generator: CE(M, y) + BN statistics | `parts.terms` | `method.objective.ce`, `.bn` |
-| generator: -KL(M, plain mean), T = 3, where their answers differ | `Disagreement` | `method.objective.disagreement` |
+| generator: -T^2 KL(M, plain mean), T = 3, where they differ | `Disagreement` | `method.objective.disagreement` |
 | generator reset every round, batch of the best step | `parts.sources.GeneratorSource` | `method.source` |
 | pool of all rounds, one shuffled pass a round | `parts.pools.Pool` | `method.pool` |
 | (ours) student: T^2 KL(M, student), T = 4 | `parts.terms.Distillation` | `method.student.kl` |

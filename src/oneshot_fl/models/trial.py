@@ -64,6 +64,19 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
     return model
 
 
+def require_autoencoder(model: nn.Module, name: str) -> None:
+    """Whether a client can train it as a conditional VAE, and upload its decoder.
+
+    Raises:
+        OneshotError: it lacks something of that.
+    """
+    if lacking := [each for each in ("decoder", "latent", "loss") if not hasattr(model, each)]:
+        raise OneshotError(
+            f"{name}: makes a {type(model).__name__}, which is no conditional VAE (no {', '.join(lacking)}); make an "
+            "oneshot_fl.models.cvae.CVAE"
+        )
+
+
 @torch.no_grad()
 def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     """Losses and ensembles take what a classifier answers for logits, and never notice that it is something else."""

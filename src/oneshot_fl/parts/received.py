@@ -1,4 +1,4 @@
-"""Whether what a source hands over is what the loop works on: a user's own may hand over anything."""
+"""Whether what a source or a perturbation hands over is what the loop works on: a user's own may hand over anything."""
 
 from typing import Any
 
@@ -37,6 +37,19 @@ def received(made: Any, *, spec: DataSpec, key: str) -> Made:
             f"[{n}], or by None"
         )
     return made if made.y is None else made._replace(y=_labels(made.y, n, spec.classes, key))
+
+
+def perturbed(answer: Any, x: Tensor) -> Tensor:
+    """What a perturbation made of images `[b, C, H, W]`, as it is.
+
+    Raises:
+        OneshotError: it is no images of the same shape.
+    """
+    if not _is_float(answer) or answer.shape != x.shape:
+        raise OneshotError(
+            f"method.perturb: returns {_told(answer)}, and must return as many images as it is given, {_told(x)} here"
+        )
+    return answer
 
 
 def _labels(y: Any, n: int, classes: int, key: str) -> Tensor:

@@ -31,7 +31,7 @@ from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
-from oneshot_fl.parts.received import received
+from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, taught
 from oneshot_fl.phases.schedule import anneal, factor
@@ -204,7 +204,9 @@ class DistillModule(LightningModule):
         return last_joined(parts) if needs_several(self.ensemble) else parts
 
     def _student_loss(self, entry: Entry) -> Tensor:
-        x = entry.x if self.perturb is None else self.perturb(entry.x, lambda x: self._taught(x, entry.y), self.rng)
+        x = entry.x
+        if self.perturb is not None:
+            x = perturbed(self.perturb(x, lambda x: self._taught(x, entry.y), self.rng), x)
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
             teacher = self._recalled(entry) if kept else self._taught(x, entry.y)

@@ -187,6 +187,20 @@ def test_a_name_with_arguments_is_refused_with_the_builder_that_takes_them(tmp_p
     assert not has_batch_norm(load(read_model(out)))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "architecture.norm: is missing, and cnn2 needs it; set --arg norm=..."),
+        ({"nrom": False}, "architecture.nrom: there is no such key, did you mean --arg norm?; cnn2 takes norm"),
+    ],
+)
+def test_an_argument_that_is_missing_or_mistyped_is_told_as_it_is_typed(arguments, says, tmp_path):
+    torch.save(cnn2(SMALL, norm=False).state_dict(), tmp_path / "model.pt")
+    target = "oneshot_fl.models.classifiers.cnn2"
+    with pytest.raises(OneshotError, match=f"^{re.escape(f'{target}: {says}')}"):
+        pack(tmp_path / "model.pt", TOLD, target=target, arguments=arguments, out=tmp_path / "a.safetensors")
+
+
 def test_what_no_server_would_take_for_an_upload_is_not_written(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     with pytest.raises(OneshotError, match=r"a\.st: must end in \.safetensors"):

@@ -305,3 +305,42 @@ def test_the_public_face_does_the_same(uploads, tmp_path):
     result = oneshot_fl.aggregate(uploads, "method=fedavg", *HERE, f"store={tmp_path}/store", folder=tmp_path / "out")
     assert result.accuracy is None
     assert (tmp_path / "out" / "server.safetensors").is_file()
+
+
+OWN_MODEL = """from torch import nn
+
+
+def tiny(spec, *, width):
+    inputs = spec.channels * spec.size**2
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, spec.classes))
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A hospital's own architecture: its code, and the folder whose file gives it a name."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own_architecture.py").write_text(OWN_MODEL)
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "tiny.yaml").write_text("name: tiny\n_target_: own_architecture.tiny\nwidth: 4\n")
+    return tmp_path / "conf"
+
+
+def test_a_model_of_ones_own_is_trained_and_made_the_servers_from_a_folder_of_ones_own(own, call, tmp_path):
+    settings = (*HERE[:1], f"store={tmp_path}/store", "model=tiny", "clients.epochs=1", "partition.clients=2")
+    for number in range(2):
+        for name in "ab":
+            write_image(tmp_path / "images" / name / "0.png", 100 * number)
+        out = tmp_path / "up" / f"{number}.safetensors"
+        oneshot_fl.train_client(tmp_path / "images", *settings, out=out, number=number, config_dir=own)
+    allow, result = ["own_architecture.tiny"], tmp_path / "out"
+    chosen = ("method=fedavg", "server_model=tiny", *HERE, f"store={tmp_path}/store")
+    made = oneshot_fl.aggregate(tmp_path / "up", *chosen, folder=result, allow=allow, config_dir=own)
+    assert made.summary["server"]["model"] == "tiny"
+    assert made.model(allowed=allow).class_names == ("a", "b")
+    words = (str(tmp_path / "up"), "--out", str(tmp_path / "typed"), "method=fedavg", "server_model=tiny")
+    code, printed = call(*words, "--allow", *allow, "--config-dir", str(own))
+    assert (code, "2 of 2 uploads used" in printed) == (0, True), printed
+    code, printed = call(*words, "--allow", *allow)
+    assert (code, "server_model=tiny: there is no choice of that name" in printed) == (2, True), printed

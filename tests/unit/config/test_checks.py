@@ -8,7 +8,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.clients import client_models, client_nodes, kinds, server_models, server_name
-from oneshot_fl.config.compose import architecture, reading_also
+from oneshot_fl.config.compose import architecture, composed, reading_also
 from oneshot_fl.config.explain import explain
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -113,6 +113,9 @@ def _complaint(*overrides: str) -> str:
         ("evaluate=fidelity evaluate.fidelity.epochs=-1", ["evaluate.fidelity.epochs=-1", "at least 0"]),
         ("evaluate=fidelity evaluate.fidelity.optimizer.lr=0", ["evaluate.fidelity.optimizer.lr=0", "above 0"]),
         ("evaluate=fidelity +evaluate.fidelity.sample=3", ["evaluate.fidelity.sample", "evaluate.fidelity.samples"]),
+        ("data.mean=7", ["data.mean=7: must be a number between 0 and 1, or a list"]),
+        ("data.std=0", ["data.std=0: must be a number between 0.001 and 10, or a list"]),
+        ("data.mean=[0.5,0.5]", ["data.mean=[0.5, 0.5]: must be one number, or one for each of the 1 channels"]),
         ("evaluate=fidelty", ["evaluate=fidelty", "did you mean fidelity?"]),
         ("evaluate.fidelity.samples=9", ["evaluate.fidelity.samples", "another one has"]),
         ("trainer.matmul_precision=tf32", ["trainer.matmul_precision=tf32", "highest, high, medium"]),
@@ -195,6 +198,8 @@ def test_one_plain_line(override, parts):
         ["method.objective.adv.weight=0"],
         ["method=fedhydra", "method.ensemble.scale=10"],  # in the place of the row of its name, which has 1
         ["method=dense", "method.ensemble.name=server"],
+        ["data.mean=0.5", "data.std=1"],
+        ["data=image_folder", "data.root=.", "data.mean=0", "data.std=0.25"],
         ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
         ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
@@ -219,6 +224,18 @@ def test_an_architecture_that_is_only_named_is_checked_under_its_own_key(key, na
     }[key]
     with reading_also(tmp_path), pytest.raises(OneshotError, match=rf"^{re.escape(key)}={name}: .*{says}"):
         check(compose_config(group, f"{key}={given}"))
+
+
+@pytest.mark.parametrize("chosen", [["cvae=flat"], ["cvae=flat", "clients=all_cvae", "method=fedcvae_ens"]])
+def test_what_is_to_train_as_a_conditional_vae_and_is_none_is_told_before_anybody_trains(chosen, tmp_path):
+    (tmp_path / "cvae").mkdir()
+    (tmp_path / "cvae" / "flat.yaml").write_text("name: flat\n_target_: oneshot_fl.models.classifiers.lenet5\n")
+    half = ["clients=half_cvae", "method=fedmho", *chosen]
+    line = r"^cvae=flat: makes a Sequential, which is no conditional VAE \(no decoder, latent, loss\); make an "
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=line):
+        check(composed(*half))
+    with reading_also(tmp_path):
+        check(composed("method=dense", "cvae=flat"))  # nobody trains it
 
 
 def test_two_architectures_of_one_name_are_told_apart_before_all_clients_train_the_last(tmp_path):

@@ -6,11 +6,14 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
-from oneshot_fl.config.explain import explain, no_such_key
+from oneshot_fl.config.explain import TABLES, explain, no_such_key
+from oneshot_fl.config.groups import tables
 from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.fits import problem
 
 NO_NAME = ValueError("Config group override must be a string or a list. Got NoneType")
 
@@ -103,6 +106,60 @@ def test_other_errors_keep_their_kind_and_their_words():
 def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
     assert "another one has" in no_such_key("partition.alpha", all_keys())
     assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "typed", "entries"),
+    [
+        ("clients=default", "clients.lr_of.cnn2=0.02", {"cnn2"}),
+        ("clients=fedmho", "clients.lr_of.cnn2=0.02", {"cnn2", "cvae_large", "fedmho_cnn"}),
+        ("clients=fedmho", "clients.lr_of={cnn2: 0.02}", {"cnn2", "cvae_large", "fedmho_cnn"}),
+    ],
+)
+def test_an_entry_that_a_table_does_not_have_is_told_with_the_word_that_adds_it(chosen, typed, entries):
+    with pytest.raises(HydraException) as caught:
+        composed(chosen, typed)
+    line = explain(caught.value, [chosen, typed])
+    assert ": clients.lr_of has no such entry yet; to add it write " in line
+    (word,) = shlex.split(line.rpartition(" write ")[2])
+    assert word == f"+{typed}"
+    rates = composed(chosen, word).clients.lr_of
+    assert (set(rates), rates.cnn2) == (entries, 0.02)
+
+
+def test_every_table_takes_a_mapping_and_is_null_by_itself():
+    cfg = composed()
+    for key in TABLES:
+        group, _, name = key.rpartition(".")
+        assert problem({"cnn2": 0.02}, tables()[group][name]) is None
+        assert OmegaConf.select(cfg, key) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "says", "right"),
+    [
+        ("method/perturb=hard", "method/perturb: nothing that is chosen names one", "+method/perturb=hard"),
+        (
+            "method/source@method.source.more=strokes",
+            "method/source@method.source.more: nothing that is chosen names one",
+            "+method/source@method.source.more=strokes",
+        ),
+        ("+method/init=average", "method/init: one is chosen already", "method/init=average"),
+        ("++method/perturb=hard", "++method/perturb=hard: a choice takes no ++", "+method/perturb=hard"),
+        ("method.perturb=hard", "method.perturb: the chosen method names none", "+method/perturb=hard"),
+        ("method.student_schedule=cosine", "the chosen method names none", "+method.student_schedule=cosine"),
+        ("method.ensemble.trees=3", "method.ensemble.trees: there is no such key", "+method.ensemble.trees=3"),
+        ("method.ensemble.step=3", "method.ensemble.step: the chosen method/ensemble has", "+method.ensemble.step=3"),
+    ],
+)
+def test_what_the_chosen_method_does_not_name_is_told_with_the_word_that_adds_it(typed, says, right, tmp_path):
+    with pytest.raises(HydraException) as caught:
+        composed("method=dense", typed)
+    line = explain(caught.value, ["method=dense", typed])
+    assert says in line
+    added, _, value = right.partition("=")
+    assert f" {added}={value}" in line or f" {added}=NAME" in line or f" {added}=..." in line
+    composed("method=dense", right)
 
 
 @pytest.mark.parametrize("value", ["~/mnist", "/tmp/a=b", "/tmp/my data (1)", "/tmp/a,b", "/tmp/o'neil,1", "/tmp/$a,b"])

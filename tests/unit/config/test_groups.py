@@ -27,6 +27,19 @@ def test_sources_that_train_nothing_need_no_objective(source, tmp_path):
         assert not experiment_of(composed("method=mine")).method.objective
 
 
+def test_a_slot_that_is_missing_is_told_with_the_words_that_add_it(tmp_path):
+    own = _method(tmp_path, "source: generator", OBJECTIVE + STUDENT)
+    file = own / "method" / "mine.yaml"
+    file.write_text(file.read_text().replace("  - init: fresh\n", ""))
+    says = r"^method\.init: method=mine needs one; add `- init: NAME` to the defaults .* \+method/init=NAME$"
+    with reading_also(own):
+        with pytest.raises(OneshotError, match=says):
+            experiment_of(composed("method=mine"))
+        assert experiment_of(composed("method=mine", "+method/init=fresh")).method.init
+    with pytest.raises(OneshotError, match=r"^method\.init: method=dense needs one; choose it with method/init=NAME$"):
+        experiment_of(composed("method=dense", "method.init=null"))
+
+
 @pytest.mark.parametrize("source", ["source: generator", "source@source.a: generator"])
 @pytest.mark.parametrize(("slot", "terms"), [("objective", STUDENT), ("student", OBJECTIVE)])
 def test_a_loss_that_is_missing_is_told_with_what_to_write(source, slot, terms, tmp_path):

@@ -19,6 +19,7 @@ def test_digits_are_real_stratified_and_fixed():
     assert counts.min() >= 34
     assert counts.max() <= 37
     assert data.fingerprint == digits(mean=[0.5], std=[0.5]).fingerprint
+    assert data.fingerprint == digits(mean=0.5, std=0.5).fingerprint
 
 
 def test_bytes_come_back_from_where_models_see_them():

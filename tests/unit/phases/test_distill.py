@@ -88,6 +88,23 @@ def test_of_a_perturbed_image_the_clients_are_asked_unless_their_answers_are_kep
     assert torch.allclose(taught, client(x if keeps_answers else x + 1))
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "NoneType"),
+        (torch.zeros(2, 1, 4, 4), r"shape \[2, 1, 4, 4\] \(float32\)"),
+        (torch.zeros(1, 1, 8, 8), r"shape \[1, 1, 8, 8\] \(float32\)"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), r"shape \[2, 1, 8, 8\] \(uint8\)"),
+    ],
+)
+def test_what_a_perturbation_of_ones_own_returns_instead_of_images_is_told_by_its_key(answer, told):
+    module = _module([FixedLogits([0.0, 4.0, 3.0])], lambda x, teacher, rng: answer)
+    entry = module._entry(Made(torch.rand(2, 1, 8, 8), torch.tensor([0, 1])))
+    line = rf"^method\.perturb: returns {told}, and must return as many .*, shape \[2, 1, 8, 8\] \(float32\) here$"
+    with pytest.raises(OneshotError, match=line):
+        module._student_loss(entry)
+
+
 class _Given(nn.Module):
     """A source that hands over whatever it was given."""
 
