@@ -53,7 +53,8 @@ def test_tensors_that_are_none_of_images_with_a_label_each_are_refused_when_they
     [
         ({"class_names": None}, "class_names=None: must be a list of names"),
         ({"class_names": ("a", "a ", "b")}, "class_names: several classes are called 'a'"),
-        ({"mean": 0.5}, "mean=0.5: must be a list"),
+        ({"mean": 127.5}, "mean=[127.5]: must be a list, each entry a number between 0 and 1"),
+        ({"mean": "half"}, "mean=half: must be a list"),
         ({"mean": [127.5]}, "mean=[127.5]: must be a list, each entry a number between 0 and 1"),
         ({"std": [0.1, 0.2]}, "std=[0.1, 0.2]: must be one number, or one for each of 1 channels"),
         ({"train": None}, "train_images: must be a torch tensor, not None"),
