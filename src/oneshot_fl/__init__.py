@@ -70,7 +70,7 @@ def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Pat
     _check_overrides(overrides, "run")
     _check_paths(folder=folder, config_dir=config_dir, optional=("folder", "config_dir"))
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    with reading_also(None if config_dir is None else Path(config_dir)):
+    with reading_also(config_dir):
         return Result(job(*from_overrides(*overrides), place), place)
 
 
@@ -105,7 +105,7 @@ def aggregate(
     _check_paths(uploads=uploads, folder=folder, test=test, config_dir=config_dir, optional=("test", "config_dir"))
     _check_overrides(overrides, "aggregate", first="uploads, ")
     tested = None if test is None else Path(test)
-    with reading_also(None if config_dir is None else Path(config_dir)):
+    with reading_also(config_dir):
         summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
     return Result(summary, Path(folder))
 
@@ -145,7 +145,7 @@ def train_client(
         raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
     if not Path(folder).is_dir():
         raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
-    with reading_also(None if config_dir is None else Path(config_dir)):
+    with reading_also(config_dir):
         return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 

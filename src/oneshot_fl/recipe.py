@@ -89,18 +89,19 @@ def described(value: Any) -> Any:
 
 def targets(settings: Any) -> list[str]:
     """Every `_target_` in plain nested settings, in order, once."""
-    found: dict[str, None] = {}
-    _collect(settings, found)
-    return list(found)
+    return list(dict.fromkeys(target for _, target in targets_at(settings)))
 
 
-def _collect(node: Any, found: dict[str, None]) -> None:
-    if isinstance(node, Mapping):
-        if isinstance(node.get("_target_"), str):
-            found[node["_target_"]] = None
-        node = list(node.values())
-    for inner in node if isinstance(node, list | tuple) else ():
-        _collect(inner, found)
+def targets_at(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every `_target_` in plain nested settings, in order, each with the dotted key of the part that it is of."""
+    if isinstance(node, list | tuple):
+        node = dict(enumerate(node))
+    if not isinstance(node, Mapping):
+        return
+    if isinstance(target := node.get("_target_"), str):
+        yield key, target
+    for name, inner in node.items():
+        yield from targets_at(inner, f"{key}.{name}".lstrip("."))
 
 
 def digest_of(phase: str, inputs: Any, *others: str) -> str:

@@ -81,6 +81,9 @@ Deviation = Annotated[float, Rule("a number between 0.001 and 10", lambda value:
 """Of pixels in [0, 1]."""
 Deviations = Annotated[list[Deviation], NOT_EMPTY]
 """One number or one per channel."""
+PixelMean = Mean | Means
+PixelDeviation = Deviation | Deviations
+"""As settings of a data set have them: one number need be no list."""
 Widths = Annotated[list[Width], NOT_EMPTY]
 Label = str | int
 """A name that may be a number, for instance of a folder."""

@@ -129,15 +129,16 @@ OWN_FOLDER: ContextVar[Path | None] = ContextVar("OWN_FOLDER", default=None)
 
 
 @contextmanager
-def reading_also(folder: Path | None) -> Iterator[None]:
+def reading_also(folder: str | Path | None) -> Iterator[None]:
     """Inside the block configuration is also read from a user's own folder, outside of Hydra's jobs.
 
     Raises:
         OneshotError: there is no such folder.
     """
-    if folder is not None and not folder.is_dir():
+    own = None if folder is None else Path(folder).absolute()
+    if own is not None and not own.is_dir():
         raise OneshotError(f"config_dir={folder}: is no folder; give one with the same sub-folders as conf/")
-    token = OWN_FOLDER.set(None if folder is None else folder.absolute())
+    token = OWN_FOLDER.set(own)
     try:
         yield
     finally:

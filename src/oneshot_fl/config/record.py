@@ -57,7 +57,7 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **choices(cfg),
         "changed": changed(cfg),
-        "usual_rounds": usual_rounds(cfg),
+        "usual_rounds": _usual_rounds(cfg),
         "models": {"clients": [node.name for node in clients], "server": server_name(cfg)},
         "settings": {
             **compared(config, unresolved(cfg)),
@@ -68,7 +68,7 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def usual_rounds(cfg: DictConfig) -> int | None:
+def _usual_rounds(cfg: DictConfig) -> int | None:
     """What `distill.rounds` is of methods for which nobody says how many they need; None where only this one has it."""
     bare = deepcopy(cfg)
     with flag_override(bare, ["struct", "readonly"], False):

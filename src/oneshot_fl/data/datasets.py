@@ -15,13 +15,13 @@ from torch import Tensor
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.sound import flaw
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Deviation, Deviations, Mean, Means, PathText
+from oneshot_fl.values import PathText, PixelDeviation, PixelMean
 
 UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 """What torchvision raises over files that are missing, cut short or damaged, and over failed downloads."""
 
 
-def digits(*, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def digits(*, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """scikit-learn's 1,797 handwritten 8x8 digits (no download), 20% held out by a fixed stratified split."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -40,19 +40,19 @@ def digits(*, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
     )
 
 
-def mnist(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def mnist(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """MNIST: 60,000 + 10,000 grey 28x28 digits."""
     return _from_torchvision("MNIST", "mnist", "MNIST/raw/{train,t10k}-*-ubyte", root, download, mean, std)
 
 
-def fashion_mnist(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def fashion_mnist(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """Fashion-MNIST: 60,000 + 10,000 grey 28x28 pictures of clothes."""
     return _from_torchvision(
         "FashionMNIST", "fashion_mnist", "FashionMNIST/raw/{train,t10k}-*-ubyte", root, download, mean, std
     )
 
 
-def emnist(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def emnist(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """EMNIST balanced: 112,800 + 18,800 grey 28x28 letters and digits, 47 classes, turned upright."""
     return _from_torchvision(
         "EMNIST",
@@ -67,17 +67,17 @@ def emnist(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation
     )
 
 
-def cifar10(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def cifar10(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """CIFAR-10: 50,000 + 10,000 colour 32x32 pictures."""
     return _from_torchvision("CIFAR10", "cifar10", "cifar-10-batches-py/", root, download, mean, std)
 
 
-def cifar100(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def cifar100(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """CIFAR-100: 50,000 + 10,000 colour 32x32 pictures."""
     return _from_torchvision("CIFAR100", "cifar100", "cifar-100-python/", root, download, mean, std)
 
 
-def svhn(*, root: PathText, download: bool, mean: Mean | Means, std: Deviation | Deviations) -> Dataset:
+def svhn(*, root: PathText, download: bool, mean: PixelMean, std: PixelDeviation) -> Dataset:
     """SVHN: 73,257 + 26,032 colour 32x32 house numbers (without the `extra` part, as the reference codes)."""
     return _from_torchvision("SVHN", "svhn", "{train,test}_32x32.mat", root, download, mean, std)
 

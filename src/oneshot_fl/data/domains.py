@@ -9,7 +9,7 @@ from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
 from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Channels, Deviation, Deviations, Label, Mean, Means, Names, PathText, Positive, Side
+from oneshot_fl.values import Channels, Label, Names, PathText, PixelDeviation, PixelMean, Positive, Side
 
 
 def image_domains(
@@ -22,8 +22,8 @@ def image_domains(
     channels: Channels,
     max_value: Positive | None,
     background: Byte,
-    mean: Mean | Means,
-    std: Deviation | Deviations,
+    mean: PixelMean,
+    std: PixelDeviation,
 ) -> Dataset:
     """The training set is every domain but `held_out`, the test set is the whole of that one.
 

@@ -6,7 +6,7 @@ from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
 from oneshot_fl.data.images import Tree, labelled, read_images, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Channels, Deviation, Deviations, Mean, Means, PathText, Positive, Side
+from oneshot_fl.values import Channels, PathText, PixelDeviation, PixelMean, Positive, Side
 
 
 def image_folder(
@@ -17,8 +17,8 @@ def image_folder(
     channels: Channels,
     max_value: Positive | None,
     background: Byte,
-    mean: Mean | Means,
-    std: Deviation | Deviations,
+    mean: PixelMean,
+    std: PixelDeviation,
 ) -> Dataset:
     """Read every image below `root` (`read_images`); classes are the sorted names of the folders in `train`.
 

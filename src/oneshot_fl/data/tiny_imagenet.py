@@ -7,13 +7,13 @@ from oneshot_fl.data.decode import Decoding
 from oneshot_fl.data.image_folder import train_tree
 from oneshot_fl.data.images import Tree, images_in, labelled, read_images, tree_by_class
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import Deviation, Deviations, Mean, Means, PathText, Side
+from oneshot_fl.values import PathText, PixelDeviation, PixelMean, Side
 
 ANNOTATIONS = "val_annotations.txt"
 
 
 def tiny_imagenet(
-    *, root: PathText, cache: PathText, size: Side | None, mean: Mean | Means, std: Deviation | Deviations
+    *, root: PathText, cache: PathText, size: Side | None, mean: PixelMean, std: PixelDeviation
 ) -> Dataset:
     """Tiny ImageNet: 100,000 + 10,000 colour 64x64 pictures, 200 classes, named by their WordNet ids.
 

@@ -30,13 +30,10 @@ def _allowed(root: Path) -> Iterator[int]:
         else:
             continue
         # a container may see itself at the top and still be told its path on the host
-        folders = (top.joinpath(*parts) for parts in _beginnings(PurePosixPath(path).parts[1:]))
+        inside = PurePosixPath(path.lstrip("/"))
+        folders = [top / each for each in (inside, *inside.parents)]
         limits = [(folder / name).read_text().strip() for folder in folders if (folder / name).is_file()]
         yield from (int(limit) for limit in limits if limit != "max")
-
-
-def _beginnings(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    return (parts[:count] for count in range(len(parts) + 1))
 
 
 def bytes_held(model: nn.Module, *inputs: Tensor) -> int:

@@ -16,7 +16,6 @@ SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_do
 """The setting by which tables name a partition."""
 ON_REQUEST = {"proxy": "proxy", "guidance": "stratify", "recitals": "recite"}
 """What only some methods need, and the group of settings that says how it is made."""
-DISTILL, ROUNDS = "distill", "rounds"
 
 
 @dataclass(frozen=True)
@@ -125,14 +124,14 @@ class Run:
         """
         own = {"method", *ON_REQUEST.values()} - self.for_all
         shared = {key: value for key, value in self.settings.items() if key not in own}
-        return (
-            shared if self.own_rounds is None else {**shared, DISTILL: {**shared[DISTILL], ROUNDS: self.usual_rounds}}
-        )
+        if self.own_rounds is not None:
+            shared["distill"] = {**shared["distill"], "rounds": self.usual_rounds}
+        return shared
 
     @property
     def own_rounds(self) -> int | None:
         """How many rounds the method takes where it is not the budget that says so."""
-        rounds = self.setting(f"{DISTILL}.{ROUNDS}")
+        rounds = self.setting("distill.rounds")
         return None if self.usual_rounds in (None, rounds) else rounds
 
     @cached_property
@@ -144,7 +143,7 @@ class Run:
     def own(self) -> Settings:
         """The method's settings, its own number of rounds, and the groups that it uses and not every method does."""
         own = {key: self.settings[key] for key in ("method", *sorted(self.used)) if key in self.settings}
-        return own if self.own_rounds is None else {**own, DISTILL: {ROUNDS: self.own_rounds}}
+        return own if self.own_rounds is None else {**own, "distill": {"rounds": self.own_rounds}}
 
     @cached_property
     def row(self) -> str:
