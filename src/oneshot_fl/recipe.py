@@ -21,8 +21,8 @@ NEEDS_OF_RUN = frozenset({"chain", "clients_start", "own_decoder", "same_archite
 """What a part may need of how clients and student are built and begin."""
 NEEDS_OF_VOTES = frozenset({"features", "labels"})
 """What an ensemble may need besides, of the votes that it is asked with."""
-NEEDS_OF_POOL = frozenset({"earlier_rounds"})
-"""And of the pool that it learns from: images of other rounds than the newest."""
+NEEDS_OF_POOL = frozenset({"earlier_rounds", "kept_answers"})
+"""And of the pool: images of other rounds than the newest, to learn from; images as the pool keeps them, to answer."""
 NEEDS_OF_VIEW = frozenset({"features", "start", "statistics", "teacher"})
 """What a loss term may need, of the view that it is called with."""
 

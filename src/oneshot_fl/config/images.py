@@ -16,7 +16,9 @@ def check_images(settings: Mapping[str, Any]) -> None:
     Raises:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
             the batch that they are; a generator is to begin as images that it cannot show; a source draws from images
-            of others, and none makes any before it; or an ensemble learns from earlier rounds, and none is kept.
+            of others, and none makes any before it; an ensemble learns from earlier rounds, and none is kept, or
+            answers for images as the pool keeps them, and the student sees others; or batches that are to be a source's
+            are others.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
@@ -30,6 +32,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
     _check_start(recitation)
     _check_drawn_of_others(sources, channels=channels)
     _check_earlier_rounds(method)
+    _check_kept_answers(method)
+    _check_order(settings, sources)
 
 
 def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
@@ -79,7 +83,7 @@ def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels
 def _check_earlier_rounds(method: Mapping[str, Any]) -> None:
     """An ensemble that learns from all rounds but the newest would stay as it began in a pool of one round."""
     pool, ensemble = method.get("pool") or {}, method.get("ensemble") or {}
-    if not ensemble or "earlier_rounds" not in needs_of(target_of("method.ensemble", ensemble)):
+    if "earlier_rounds" not in _needs_of_ensemble(method):
         return
     one = {"method.pool.rounds=1": pool.get("rounds") == 1, "method.pool.refill=false": pool.get("refill") is False}
     if ensemble.get("include_newest") is not True and (why := [key for key, holds in one.items() if holds]):
@@ -88,6 +92,41 @@ def _check_earlier_rounds(method: Mapping[str, Any]) -> None:
             f"{' '.join(why)}: method.ensemble={ensemble.get('name')} learns from the images of all rounds but the "
             f"newest, and none of them stays; choose method/pool=growing with two rounds or more{newest}"
         )
+
+
+def _check_kept_answers(method: Mapping[str, Any]) -> None:
+    """An ensemble that answers for images of the pool alone would be asked about what a perturbation makes of them."""
+    perturb = method.get("perturb")
+    if not perturb or "kept_answers" not in _needs_of_ensemble(method):
+        return
+    changes = target_of("method.perturb", perturb)
+    if not getattr(changes, "keeps_answers", False):
+        raise OneshotError(
+            f"method.perturb: the ensemble is asked anew about images that {changes.__name__} changes, and "
+            f"method.ensemble={method['ensemble'].get('name')} answers for images as the pool keeps them; set "
+            "method.perturb=null, or one that says keeps_answers = True"
+        )
+
+
+def _needs_of_ensemble(method: Mapping[str, Any]) -> frozenset[str]:
+    ensemble = method.get("ensemble")
+    return needs_of(target_of("method.ensemble", ensemble)) if ensemble else frozenset()
+
+
+def _check_order(settings: Mapping[str, Any], sources: Mapping[str, Mapping[str, Any]]) -> None:
+    """Where images are handed out as they were made, the student's batches are those of the source."""
+    if (settings["method"].get("pool") or {}).get("shuffle", True):
+        return
+    size, held_out = settings["distill"]["batch_size"], settings["distill"]["held_out"]
+    why = "method.pool.shuffle=false hands out images batch by batch as they were made"
+    if held_out:
+        raise OneshotError(f"distill.held_out={held_out}: {why}, and some would be missing; set distill.held_out=0")
+    for key, node in sources.items():
+        if node.get("batch_size", size) != size:
+            raise OneshotError(
+                f"{key}.batch_size={node['batch_size']}: {why}, and distill.batch_size={size} would cut them "
+                "elsewhere; let both be the same"
+            )
 
 
 def _is_left_out(node: Mapping[str, Any], channels: int) -> bool:

@@ -45,11 +45,19 @@ class DataSpec:
 
     def to_pixels(self, inputs: Tensor) -> Tensor:
         """The inverse of `normalise`, clipped to [0, 1]."""
-        return (inputs * channelwise(self.std, inputs) + channelwise(self.mean, inputs)).clamp(0, 1)
+        return self._pixels(inputs).clamp(0, 1)
 
     def to_bytes(self, inputs: Tensor) -> Tensor:
-        """The inverse of `to_input` but for the rounding: uint8."""
+        """The inverse of `to_input`, but that it rounds, and cuts what lies beyond black or white: uint8."""
         return (self.to_pixels(inputs.float()) * 255).round().to(torch.uint8)
+
+    def share_beyond(self, inputs: Tensor) -> float:
+        """Of all pixels of images as models see them, how many are further than rounding beyond black or white."""
+        pixels = self._pixels(inputs.float())
+        return float(((pixels - pixels.clamp(0, 1)).abs() > 1 / 255).float().mean())
+
+    def _pixels(self, inputs: Tensor) -> Tensor:
+        return inputs * channelwise(self.std, inputs) + channelwise(self.mean, inputs)
 
 
 def channelwise(values: tuple[float, ...], like: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ counts besides their models.
 | exp(-mean of distances between inputs times those between images) | `likeness` | `method.source.likeness` |
 | -KL(A of the other's images, A of one's own), T = 10, all pairs | `overlap` | `method.source.overlap` |
 | no pool: images of this round only | `parts.pools.Pool` | `method.pool.rounds` |
-| student: KL(A, student), T = 10, without T^2 | `parts.terms.Distillation` | `method.student.kl` |
+| student: KL(A, student), T = 10, without T^2 | `parts.terms.Distillation` | `method.student.kl.squared` |
 | SGD 0.01, weight decay 1e-4 | | `method.student_optimizer` |
 
-No KL here has a factor T^2: the student's term is ours divided by it, and the code adds both generators' means, weight
-2 / T^2 = 0.02. In each the first argument is the target and is not trained. The two losses that look at both generators
+No KL here has a factor T^2, and the student's weighs 2, as the code adds both generators' means. In each the first
+argument is the target and is not trained. The two losses that look at both generators
 belong to the source and are not among the logged terms.
 
 `method/ensemble=label_shares` gives the same teacher to any method whose images have labels.

@@ -9,7 +9,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 1': or the mean of p_k over images of no data set | `parts.recitals` | `recite.labels=estimated` |
 | Eq. 2: images x minimise CE(f_k(x), y); one client judges | `parts.terms.CrossEntropy` | `recite.objective.ce` |
 | Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
-| Eq. 4: + 0.05 mean absolute step between neighbouring pixels | `parts.terms.Roughness` | `recite.objective.tv` |
+| Eq. 4: + 0.05 mean absolute step, along rows plus along columns | `parts.terms.Roughness` | `recite.objective.tv` |
 | Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
 | Eq. 4'': it is moved in every step, in colour mirrored too | `parts.recitals` | `recite.shaken`, `recite.mirrored` |
 | without BN statistics the steps are a third as large | `phases.recite` | `recite.without_statistics` |
@@ -17,16 +17,17 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
-| Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of others' recitals | `usual` | - |
+| Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of recitals of another | `usual` | - |
 | Eq. 8': and the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 9'': in the last three tenths of the rounds the w_k of Eq. 12 | `EvidenceWeighted.refit` | `.self_gated` |
-| where a class is shown by two clients in the mean, 1/c sum_y 1 / sum_k q_k(y)^2 >= 2 | `mean_owners` | `.owners` |
+| where two clients show a class, in the mean over those shown: 1 / sum_k q_k(y)^2 >= 2 | `mean_owners` | `.owners` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
-| Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student; q_k(y): k's share of y | `sent` | `.self_doubt` |
+| Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student | `sent` | `.self_doubt` |
+| q_k(y): client k's share of what recitals show of y | `shown_shares` | - |
 | Eq. 12': of all samples of y (tested, where there are label counts) | `SelfGated` | `evaluate.ensembles` |
 | the student begins as the clients' plain average where architectures agree | `parts.inits` | `method/init` |
 | T_g = 10 passes over the pool in every budget | `phases.distill` | `method.of.rounds`, `distill.rounds` |
@@ -241,17 +242,19 @@ def shown_shares(recitals: Sequence[Recital], classes: int) -> Tensor:
 def mean_owners(shares: Tensor) -> float:
     """How many clients show a class, in the mean over those that are shown: 1 / sum_k q_k(y)^2, which is n of n alike.
 
+    To four digits, so that n alike are not found to be fewer than n.
+
     Args:
         shares: q_k(y), `[m, c]`.
     """
     squares = shares.square().sum(dim=0)
-    return float((1 / squares[squares > 0]).mean())
+    return round(float((1 / squares[squares > 0]).mean()), 4)
 
 
 def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
     """Mean and deviation of evidence, a client and answer, where that answer is a mistake, both `[m, c]` (Eq. 8).
 
-    Mistakes are known where labels are trusted: of recitals of others, not of drawings. Of some answers there are few,
+    Mistakes are known where labels are trusted: of recitals, not of drawings. Of some answers there are few,
     so all images, whatever they show, count for `pool_counts` more.
 
     Args:

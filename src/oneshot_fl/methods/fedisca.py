@@ -121,7 +121,8 @@ class Trajectory(nn.Module):
 class NoiseAdapted(Fixed):
     """The mean of the clients' logits, E, and beside it E', the same clients with other BN statistics.
 
-    The student hears of both: of E as far as an image is trusted to show its label, of E' for the rest.
+    The student hears of both: of E as far as an image is trusted to show its label, of E' for the rest. Of images that
+    the pool does not hold nobody knows how far that is.
 
     Args:
         server: with the clients' classifiers.
@@ -129,6 +130,8 @@ class NoiseAdapted(Fixed):
         adapt: E' normalises by the `batch`, or by `running` statistics that have followed the pool from its last image
             back to its first.
     """
+
+    needs: ClassVar[frozenset[str]] = Fixed.needs | {"kept_answers"}
 
     def __init__(self, server: Server, *, temperature: Positive, adapt: Literal["batch", "running"]) -> None:
         super().__init__(server)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oneshot_fl.data.batches import trainable_batches
 from oneshot_fl.data.spread import spread
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import Count, Share
 
@@ -34,8 +35,9 @@ class Pool:
     `rounds=1` gives one student step per round, FedHydra's Algorithm 1 to the letter. Without `refill` the first
     round's images stay and no others are made. With `nearest` below 1 only that share of every class enters, those
     nearest to the mean image of the class: one-cluster k-means (FedMHO, Sec. 4.4, R_th). With `uint8` pixels are kept
-    as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds). Without
-    `shuffle` the images are handed out in the order in which they were made (FedISCA).
+    as bytes, a quarter of the memory, as the reference codes' PNG files do (they cut where this rounds); pixels beyond
+    black or white are refused. Without `shuffle` the images are handed out in the order in which they were made
+    (FedISCA).
 
     Args:
         server: with the spec of the images.
@@ -73,9 +75,19 @@ class Pool:
         return sum(tensor.numel() * tensor.element_size() for entry in self.entries for tensor in entry)
 
     def pack(self, x: Tensor) -> Tensor:
-        """Images as models see them, as they are kept; in the layout that a checkpoint is read in."""
-        kept = x if self.spec is None else self.spec.to_bytes(x)
-        return kept.contiguous()
+        """Images as models see them, as they are kept; in the layout that a checkpoint is read in.
+
+        Raises:
+            OneshotError: bytes cannot hold them.
+        """
+        if self.spec is None:
+            return x.contiguous()
+        if share := self.spec.share_beyond(x):
+            raise OneshotError(
+                f"method.pool.uint8=true: {share:.0%} of the pixels that method.source makes are darker than black or "
+                "lighter than white, and bytes would cut them; set method.pool.uint8=false"
+            )
+        return self.spec.to_bytes(x).contiguous()
 
     def unpack(self, kept: Tensor) -> Tensor:
         """The inverse of `pack` but for the rounding, which clients and student see alike."""

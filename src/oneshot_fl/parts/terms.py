@@ -77,7 +77,7 @@ class Adversarial:
 
 @dataclass(frozen=True)
 class Roughness:
-    """Mean absolute difference between neighbouring pixels, rows and columns alike (FedChorus, Eq. 4)."""
+    """Mean absolute difference between neighbouring pixels along rows, plus that along columns (FedChorus, Eq. 4)."""
 
     weight: NotNegative
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -90,15 +90,17 @@ class Roughness:
 
 @dataclass(frozen=True)
 class Distillation:
-    """T^2 KL(P || student) (FedHydra Eq. 17 with T=1; DENSE with its temperature)."""
+    """T^2 KL(P || student) (FedHydra Eq. 17 with T=1; DENSE with its temperature); DFDG's is not `squared`: no T^2."""
 
     weight: NotNegative
     temperature: Positive
+    squared: bool = True
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
-        return kl_divergence(view.teacher, view.student, self.temperature).mean()
+        divergence = kl_divergence(view.teacher, view.student, self.temperature).mean()
+        return divergence if self.squared else divergence / self.temperature**2
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def calibrate(
     """The temperature of the global model; None where the method makes no images of classes, or they do not tell it.
 
     Args:
-        images: the method's synthetic ones, uint8 `[n, C, H, W]`.
+        images: the method's synthetic ones as pictures, uint8 `[n, C, H, W]`: pixels beyond black or white are cut.
         labels: what they were made for, or what the clients took them for, `[n]`.
         trust: how far each shows its label, `[n]`; 0 where it is only guessed.
     """

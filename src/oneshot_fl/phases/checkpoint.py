@@ -11,7 +11,6 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.phases.distill import HeldOut
 from oneshot_fl.seeds import started_devices
 
 
@@ -67,14 +66,13 @@ class RoundCheckpoint(Callback):
         module.student.load_state_dict(self.saved["student"])
         module.sources.load_state_dict(self.saved["sources"])
         module.ensemble.load_state_dict(self.saved["ensemble"])
-        if module.start is not None:
-            module.start.load_state_dict(self.saved["start"])
+        module.starts.load_state_dict(self.saved["starts"])
         for optimizer, state in zip(optimizers, self.saved["optimizers"], strict=bool(optimizers)):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
         module.history.extend(self.saved["history"])
         entries = ({name: tensor.to(module.device) for name, tensor in entry.items()} for entry in self.entries)
-        module.held = self.saved["held"] and HeldOut(*(tensor.to(module.device) for tensor in self.saved["held"]))
+        module.held = None if self.saved["held"] is None else self.saved["held"].to(module.device)
         self.written = self.saved["pool"][-1]
         module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
         _set_global_rng(self.saved["global_rng"])
@@ -92,13 +90,13 @@ class RoundCheckpoint(Callback):
                 "student": module.student.state_dict(),
                 "sources": module.sources.state_dict(),
                 "ensemble": module.ensemble.state_dict(),
-                "start": module.start.state_dict() if module.start is not None else {},
+                "starts": module.starts.state_dict(),
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
                 "precision": trainer.precision_plugin.state_dict(),
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),
                 "history": module.history,
-                "held": module.held and list(module.held),
+                "held": module.held,
                 "pool": pool,
                 "cost": asdict(total([self.counted, self.meter.spent()])),
             },

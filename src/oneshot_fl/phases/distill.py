@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from itertools import zip_longest
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -54,21 +55,12 @@ class Distillation:
     """Synthetic images kept with the result."""
     seed: Seed
     held_out: BelowOne = 0.0
-    """Share of every batch of images that the student is not trained on, so that it can be judged by them."""
+    """Share of what every source makes that the student is not trained on, so that it can be judged by it."""
 
 
 RATE_KEYS = {"student": "distill.student_optimizer.lr", "warm_up": "method.warm_up.optimizer.lr"}
 RATE_OF_SOURCES = "distill.generator_optimizer.lr"
 """The keys of learning rates, by what they train, unless a method has its own."""
-
-
-class HeldOut(NamedTuple):
-    """Images that the student was not trained on."""
-
-    x: Tensor
-    """`[n, C, H, W]`, as models see them."""
-    y: Tensor
-    """What they were made for, or what the clients took them for, `[n]`."""
 
 
 class DistillModule(LightningModule):
@@ -94,14 +86,15 @@ class DistillModule(LightningModule):
         self.objectives = {"generator": loop.objective, "student": loop.student}
         if loop.warm_up is not None:
             self.objectives["warm_up"] = loop.warm_up.objective
-        self.start = ClientBank([deepcopy(student)]) if "start" in loop.student.needs else None
+        began = members_of(student) if "start" in loop.student.needs else []
+        self.starts = nn.ModuleList(ClientBank([deepcopy(member)]) for member in began)
         self.settings, self.schedule, self.warm_up = settings, loop.schedule, loop.warm_up
         self.factories, self.rate_keys = _factories(loop), rate_keys
         self.rng = torch_generator(settings.seed, "distill")
         for source in loop.sources.values():
             source.begin(self.rng)
         self.history: list[dict[str, Any]] = []
-        self.held: HeldOut | None = None
+        self.held: Tensor | None = None
         self.accuracy = MulticlassAccuracy(num_classes=spec.classes, average="micro")
         self._answers_finite: list[Tensor] = []
         self._terms: dict[str, list[dict[str, Tensor]]] = {who: [] for who in self.objectives}
@@ -120,24 +113,11 @@ class DistillModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
         if not self.pool.closed:
-            self.pool.add(self._without_held_out(joined([self._entry(made) for made in self._generate_all()])))
+            self.pool.add(joined([self._entry(made) for made in self._generate_all()]))
         if self.warm_up is not None and not self.history:
             self._warm_up(self.warm_up)
         self.ensemble.refit(self.pool, self.settings.batch_size, self.rng)
         self._one_pass(self._optimizer("student"))
-
-    def _without_held_out(self, entry: Entry) -> Entry:
-        """What of a round's batch the student is trained on; of the rest the newest `images` are kept."""
-        count = int(len(entry.y) * self.settings.held_out)
-        if count == 0:
-            return entry
-        rng = torch_generator(self.settings.seed, "held out", len(self.history))
-        order = torch.randperm(len(entry.y), generator=rng).to(entry.y.device)
-        held, rest = order[:count], order[count:].sort().values
-        new = HeldOut(self.pool.unpack(entry.x[held]), entry.y[held])
-        both = new if self.held is None else HeldOut(*(torch.cat(pair) for pair in zip(self.held, new, strict=True)))
-        self.held = HeldOut(*(tensor[-self.settings.images :] for tensor in both))
-        return Entry(*(column[rest] for column in entry))
 
     def _one_pass(self, optimizer: LightningOptimizer) -> None:
         """Train the student on everything in the pool once."""
@@ -156,18 +136,30 @@ class DistillModule(LightningModule):
         for _ in range(warm_up.passes):
             for entry in taught.batches(size, self.rng):
                 minimise(self, self._score("warm_up", *entry[:2], entry.trust, entry.answers), optimizer)
-        if self.start is not None:
-            self.start.models[0].load_state_dict(self.student.state_dict())
+        for start, member in zip(cast(list[ClientBank], self.starts), members_of(self.student), strict=False):
+            start.models[0].load_state_dict(member.state_dict())
 
     def _generate_all(self) -> list[Made]:
-        """What every source makes, each with the images of those before it at hand; some may make none."""
+        """What every source makes for the student, each with that of those before it at hand; some may make none."""
         made: list[Made] = []
+        rng = torch_generator(self.settings.seed, "held out")  # places, as some sources make the same in every round
         for name, source in zip(self.names, self.sources, strict=True):
             new = self._generate(name, cast(Source, source), tuple(each.x for each in made))
-            made += [new] if len(new.x) else []
+            made += [self._without_held_out(new, rng)] if len(new.x) else []
         if not made:
             raise OneshotError("method.source: no source makes images of these channels; choose one that does")
         return made
+
+    def _without_held_out(self, made: Made, rng: torch.Generator) -> Made:
+        """What of a source's images the student is trained on; of the rest the newest `images` are kept."""
+        count = int(len(made.x) * self.settings.held_out)
+        if count == 0:
+            return made
+        order = torch.randperm(len(made.x), generator=rng).to(made.x.device)
+        held, rest = made.x[order[:count]], order[count:].sort().values
+        both = held if self.held is None else torch.cat([self.held, held])
+        self.held = both[-self.settings.images :]
+        return Made(made.x[rest], *(column if column is None else column[rest] for column in made[1:]))
 
     def _generate(self, name: str, source: Source, before: tuple[Tensor, ...]) -> Made:
         optimizer = self._optimizer(of_source(name))
@@ -228,9 +220,8 @@ class DistillModule(LightningModule):
     ) -> Tensor:
         """An objective's value; one that the student is trained on is the sum over the models that vote in it."""
         objective = self.objectives[who]
-        students = [self.student] if who == "generator" else members_of(self.student)
         totals = []
-        for student in students:
+        for student, start in self._students(who):
             view = View(
                 x,
                 y,
@@ -240,12 +231,18 @@ class DistillModule(LightningModule):
                 needs=objective.needs,
                 trust=trust,
                 teacher=teacher,
-                start=self.start,
+                start=start,
             )
             total, values = objective(view)
             totals.append(total)
             self._terms[who].append(values)
         return torch.stack(totals).sum()
+
+    def _students(self, who: str) -> list[tuple[nn.Module, ClientBank | None]]:
+        """Whose score an objective is, each with what it began as where a term asks for it."""
+        if who == "generator":
+            return [(self.student, None)]
+        return list(zip_longest(members_of(self.student), cast(list[ClientBank], self.starts)))
 
     def validation_step(self, batch: tuple[Tensor, Tensor | None], batch_idx: int) -> None:
         """Test accuracy of the student after the round; reported, never used to choose anything."""

@@ -242,7 +242,7 @@ def _fit(
 def _asked(module: DistillModule) -> Iterator[nn.Module]:
     """The models that images, noise or labels pass through: clients, students, and what sources make images with."""
     yield from members_of(module.student)
-    yield from (bank for bank in (module.bank, module.start) if bank is not None)
+    yield from (module.bank, *module.starts)
     for source in module.sources:
         yield from _makers(source)
 
@@ -295,7 +295,7 @@ class _RoundReport:
 
 def _held_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:
     """What the student was not trained on, as bytes."""
-    return {} if module.held is None else {"images": spec.to_bytes(module.held.x)}
+    return {} if module.held is None else {"images": spec.to_bytes(module.held)}
 
 
 def _newest_images(module: DistillModule, spec: DataSpec) -> dict[str, Tensor]:

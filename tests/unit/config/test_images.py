@@ -39,6 +39,15 @@ def _weightless(key: str, *terms: str) -> list[str]:
         (["method=co_boosting", "method.pool.rounds=1"], "method.pool.rounds=1: .*=boosted .*include_newest=true"),
         (["method=co_boosting", "method/pool=fixed"], "method.pool.rounds=1 method.pool.refill=false: .*=boosted"),
         (["method=co_boosting_pp", "method.pool.rounds=1"], "method.pool.rounds=1: .*=gated .* two rounds or more$"),
+        (
+            ["method=fedisca", "+method/perturb=hard"],
+            "method.perturb: .* Perturbation .*=noise_adapted answers for images",
+        ),
+        (["method=fedisca", "distill.held_out=0.1"], "distill.held_out=0.1: method.pool.shuffle=false .*held_out=0$"),
+        (
+            ["method=fedisca", "method.source.batch_size=96"],
+            "method.source.batch_size=96: method.pool.shuffle=false .*distill.batch_size=128",
+        ),
         *(
             ([f"+method/ensemble@evaluate.ensembles.mine={name}"], "evaluate.ensembles.mine: is fitted to the images")
             for name in ("evidence", "boosted", "gated", "intactofl", "noise_adapted")
@@ -54,6 +63,7 @@ def test_what_does_not_fit_is_told_before_training(overrides, says):
     "overrides",
     [
         ["method=fedchorus", *DRAWN, "recite.start=noise"],
+        ["method=fedisca", "+method/perturb=moved"],
         ["method=fedchorus", "~method.source.recitals"],  # grey: there are no variations
         ["method=fedchorus", *COLOUR, "~method.source.recitals", "~method.source.variations"],
         ["method=fedhydra", *_weightless("method.objective", "ce", "bn")],

@@ -6,12 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.config import experiment_of
+from oneshot_fl.config.compose import build
 from oneshot_fl.methods.dfdg import Conditional, Transfer, TwoGenerators, likeness, overlap
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.slots import Turn
-from oneshot_fl.parts.terms import Distillation
 from oneshot_fl.phases.distill import DistillModule
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.recipe import Recipe
@@ -88,15 +88,16 @@ def test_overlap_trains_ones_own_images_only():
     assert own.grad.abs().sum() > 0
 
 
-def test_the_students_loss_is_twice_the_divergence_without_the_square_of_its_temperature():
-    settings = compose_config("method=dfdg").method.student.kl
-    term = Distillation(settings.weight, temperature=settings.temperature)
+@pytest.mark.parametrize("temperature", [5.0, 10.0, 20.0])
+def test_the_students_loss_is_twice_the_divergence_without_the_square_of_its_temperature(temperature):
+    settings = compose_config("method=dfdg", f"method.student.kl.temperature={temperature}").method.student.kl
+    term = build(settings)
 
-    class AtTen(_View):
-        teacher, student = 10 * _View.teacher, 10 * torch.tensor([TORN, TORN])
+    class Softened(_View):
+        teacher, student = temperature * _View.teacher, temperature * torch.tensor([TORN, TORN])
 
     divergence = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
-    assert_close(term.weight * term(AtTen()), torch.tensor(2 * divergence))
+    assert_close(term.weight * term(Softened()), torch.tensor(2 * divergence))
 
 
 def _generator() -> Recipe[ConvGenerator]:

@@ -127,7 +127,11 @@ def test_shares_are_of_what_all_recitals_show_of_a_class():
 def test_how_many_show_a_class_in_the_mean():
     # of class 0 the shares are 2/3 and 1/3, as if 9/5 clients showed it; of class 1 one does, of class 2 none
     assert mean_owners(shown_shares(RECITALS, 3)) == pytest.approx((9 / 5 + 1) / 2)
-    assert mean_owners(torch.full((4, 2), 0.25)) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("clients", range(2, 12))
+def test_clients_that_are_alike_are_not_found_to_be_fewer(clients):
+    assert mean_owners(torch.full((clients, 10), 1 / clients)) == clients
 
 
 def _taught(student: nn.Module, P: torch.Tensor = P, **options) -> tuple[EvidenceWeighted, Pool]:

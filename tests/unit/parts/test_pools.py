@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.pools import Entry, Pool, joined
 from oneshot_fl.seeds import torch_generator
 from tests.parts import server_of
@@ -70,6 +71,14 @@ def test_a_pool_of_bytes_holds_a_quarter_and_gives_back_what_was_rounded():
     assert batch.x[batch.y == 2].item() == pytest.approx(2 * 128 / 255 - 1, abs=1e-6)
     assert pool.bytes == 4 * (1 + 8 + 2 * 4 + 4)
     assert Pool(server_of(), rounds=None).pack(x).dtype == torch.float32
+
+
+def test_a_pool_of_bytes_refuses_what_is_beyond_black_or_white():
+    server = server_of()
+    light = server.spec.normalise(torch.tensor([0.0, 1.0, 1.002, 1.1]).view(1, 1, 2, 2))
+    with pytest.raises(OneshotError, match=r"^method\.pool\.uint8=true: 25% .*set method\.pool\.uint8=false$"):
+        Pool(server, rounds=None, uint8=True).pack(light)
+    assert torch.equal(Pool(server, rounds=None).pack(light), light)
 
 
 def test_a_pool_without_refill_is_closed_by_its_first_batch():

@@ -1,5 +1,6 @@
 """What a round of the loop is made of."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.per_architecture import together
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Loop, Made, Objective
@@ -126,17 +129,41 @@ class _Given(nn.Module):
 X = torch.zeros(2, 1, 8, 8)
 
 
-def _one_round(made, ensemble=LogitAverage, other=None) -> DistillModule:
-    """All of a round; with two sources where another one is given too."""
-    clients = [FixedLogits([0.0, 4.0, 3.0])]
+def _one_round(made, ensemble=LogitAverage, other=None, **options) -> DistillModule:
+    """All of a round; with two sources where another one is given too, and as many rounds as are asked for."""
+    clients, settings = [FixedLogits([0.0, 4.0, 3.0])], replace(SETTINGS, **options)
     server, terms = server_of(clients), Objective({"kl": Divergence(1.0, temperature=1.0)})
-    sources = {"own": _Given(made)} | ({} if other is None else {"other": _Given(other)})
+    sources = {"own": _Given(made)} | ({} if other is None else {"other": other})
     sgd = partial(torch.optim.SGD, lr=0.1)
     loop = Loop(ensemble(server), sources, Objective({}), Pool(server, rounds=None), terms, sgd)
-    module = DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=SETTINGS)
-    with trainer_of(module, CPU) as trainer:
+    module = DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=settings)
+    with trainer_of(module, CPU, epochs=settings.rounds) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     return module
+
+
+class _Negatives(_Given):
+    """A source that makes the negative of every image that it is given of others."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def make(self, turn):
+        return Made(-torch.cat(turn.made), None)
+
+
+def _levels(images) -> set[float]:
+    return set(images.mean(dim=(1, 2, 3)).tolist())
+
+
+def test_what_is_held_out_is_neither_drawn_of_by_other_sources_nor_shown_in_another_round():
+    levels = torch.arange(1.0, 9.0)
+    made = Made(levels.view(-1, 1, 1, 1).expand(-1, 1, 8, 8), None)
+    module = _one_round(made, other=_Negatives(), rounds=3, held_out=0.25, images=100)
+    held = _levels(module.held) & set(levels.tolist())
+    assert len(module.held) == 3 * (2 + 1)  # of eight images, and of those that are made of the other six
+    for entry in module.pool.entries:
+        assert set(map(abs, _levels(entry.x))) == set(levels.tolist()) - held
 
 
 @pytest.mark.parametrize(
@@ -162,7 +189,17 @@ def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(ma
 
 def test_of_several_sources_the_one_that_is_wrong_is_named():
     with pytest.raises(OneshotError, match=r"^method\.source\.other: makes images of shape \[2, 64\]"):
-        _one_round(Made(X, None), other=Made(X.flatten(1), None))
+        _one_round(Made(X, None), other=_Given(Made(X.flatten(1), None)))
+
+
+def test_each_student_that_votes_is_held_to_what_it_began_as_itself():
+    """Before the first step their term is 0, however far they are from what they say together."""
+    clients, held = [FixedLogits([0.0, 4.0, 3.0])], Objective({"sd": SelfDistillation(1.0, per_class=False)})
+    server, student = server_of(clients), together([cnn2(SMALL, norm=norm).eval() for norm in (True, False)])
+    pool, sgd = Pool(server, rounds=None), partial(torch.optim.SGD, lr=0.1)
+    loop = Loop(LogitAverage(server), {}, Objective({}), pool, held, sgd)
+    module = DistillModule(student, ClientBank(clients), loop, spec=SMALL, settings=SETTINGS)
+    assert module._score("student", torch.rand(4, 1, 8, 8), torch.arange(4)).item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_labels_of_fewer_bits_are_as_good():
