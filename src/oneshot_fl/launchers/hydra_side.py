@@ -21,7 +21,7 @@ from oneshot_fl.config.compose import unresolved
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import remembered, take_over
+from oneshot_fl.job import alone_in, remembered, take_over
 from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
@@ -198,7 +198,8 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
         if done is None:
             return None
         try:
-            summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
+            with alone_in(folder, wait=False):
+                summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
         except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
             return None
     try:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import alone_in
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, Launch, as_outcome, as_return, died, engine_of
@@ -114,6 +115,12 @@ def test_a_job_that_cannot_be_taken_over_is_left_to_run_and_to_fail_alone(trial,
     assert read_trace(tmp_path / "own")["status"] == "failed"
     (tmp_path / "done" / "run.json").unlink()  # moved since it was found
     assert hydra_side._done_before(trial, tmp_path / "other", any_machine=False) is None
+
+
+def test_a_job_whose_folder_another_process_works_in_is_left_to_wait_for_it(trial, tmp_path):
+    with alone_in(tmp_path / "own"):
+        assert hydra_side._done_before(trial, tmp_path / "own", any_machine=False) is None
+    assert not read_trace(tmp_path / "own")
 
 
 def _seen_by_the_launcher(tmp_path, *words):
