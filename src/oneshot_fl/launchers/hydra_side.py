@@ -26,7 +26,7 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
-from oneshot_fl.sweeps.rerun import check_made
+from oneshot_fl.sweeps.rerun import check_grid, check_made
 from oneshot_fl.sweeps.search import check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
@@ -94,17 +94,31 @@ def check_whole(sweeper: DictConfig) -> None:
         )
 
 
+def check_only(only: str | None, sweeper: str) -> None:
+    """A search needs what each of its trials gave, also of those that are done.
+
+    Raises:
+        OneshotError: `hydra.launcher.only` is no word for some of the jobs, or the sweeper searches.
+    """
+    if only is None:
+        return
+    if only != "failed":
+        raise OneshotError(f"hydra.launcher.only={only}: must be failed, or null for all jobs")
+    check_grid("hydra.launcher.only=failed", sweeper.rpartition(".")[2])
+
+
 class Launch:
     """One sweeper's jobs, or one batch of them.
 
     Raises:
-        OneshotError: a grid is to come in batches.
+        OneshotError: a grid is to come in batches, or it does not have the jobs that `only` asks for.
     """
 
     def __init__(
         self, context: HydraContext, task: TaskFunction, config: DictConfig, engine: Engine, only: str | None
     ) -> None:
         check_whole(config.hydra.sweeper)
+        check_only(only, str(config.hydra.sweeper._target_))
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
             composer: Any = Composer(context.config_loader)
@@ -140,17 +154,9 @@ class Launch:
     def _chosen(self, manifest: Manifest, jobs: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
         if self.only is None:
             return jobs
-        if self.only != "failed":
-            raise OneshotError(f"hydra.launcher.only={self.only}: must be failed, or null for all jobs")
         failed = [job for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE]
-        if self._hands_over_all:
-            check_made(failed, jobs, self.folder)
-        return {job.number: job.overrides for job in failed if job.number in jobs}
-
-    @property
-    def _hands_over_all(self) -> bool:
-        """Whether all jobs of the command come in one call; of a search nobody tells which batch is the last."""
-        return not searches(str(self.config.hydra.sweeper._target_))
+        check_made(failed, jobs, self.folder)
+        return {job.number: job.overrides for job in failed}
 
     def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
         """Jobs that are not done, composed when there is room for them."""

@@ -175,21 +175,23 @@ def test_a_grid_in_batches_is_one_line(tmp_path):
         _launch(tmp_path, "hydra.sweeper.max_batch_size=1")
 
 
-def _failed_of(folder, *words):
-    """Which of a sweep's jobs run again, where its second failed and its command makes only the first."""
-    manifest = Manifest({0: ("seed=0",), 1: ("seed=1",)})
-    (folder / "1").mkdir()
-    (folder / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
-    return _launch(folder, *words, only="failed")._chosen(manifest, {0: ("seed=0",)})
+@pytest.mark.parametrize(
+    ("only", "line"),
+    [("failed", "Search chooses its jobs as it goes; run the single commands"), ("broken", "must be failed, or null")],
+)
+def test_a_search_begins_no_chosen_trials_again_nor_what_nobody_knows(tmp_path, only, line):
+    with pytest.raises(OneshotError, match=rf"^hydra\.launcher\.only={only}: {line}"):
+        _launch(tmp_path, "hydra.sweeper._target_=a.Search", only=only)
 
 
-def test_a_failed_job_is_missed_where_no_later_batch_can_bring_it(tmp_path):
+def test_failed_jobs_alone_run_again_and_one_that_the_command_does_not_make_is_missed(tmp_path):
+    manifest = Manifest(jobs := {0: ("seed=0",), 1: ("seed=1",)})
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
+    launch = _launch(tmp_path, only="failed")
+    assert launch._chosen(manifest, jobs) == {1: ("seed=1",)}
     with pytest.raises(OneshotError, match=r"does not make all jobs that failed: 1 \(seed=1\)"):
-        _failed_of(tmp_path)
-
-
-def test_a_failed_job_of_a_later_batch_is_waited_for(tmp_path):
-    assert _failed_of(tmp_path, "hydra.sweeper._target_=a.Search") == {}
+        launch._chosen(manifest, {0: ("seed=0",)})
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):
