@@ -27,7 +27,7 @@ from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
 from oneshot_fl.sweeps.rerun import check_grid, check_made
-from oneshot_fl.sweeps.search import check_objective, searches, value_of
+from oneshot_fl.sweeps.search import check_direction, check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
 ENGINES = {
@@ -111,14 +111,16 @@ class Launch:
     """One sweeper's jobs, or one batch of them.
 
     Raises:
-        OneshotError: a grid is to come in batches, or it does not have the jobs that `only` asks for.
+        OneshotError: a grid is to come in batches, a search is to find the worst, or begin some of its trials again.
     """
 
     def __init__(
         self, context: HydraContext, task: TaskFunction, config: DictConfig, engine: Engine, only: str | None
     ) -> None:
-        check_whole(config.hydra.sweeper)
-        check_only(only, str(config.hydra.sweeper._target_))
+        sweeper = config.hydra.sweeper
+        check_whole(sweeper)
+        check_only(only, str(sweeper._target_))
+        check_direction(str(sweeper._target_), sweeper.get("direction"))
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
             composer: Any = Composer(context.config_loader)

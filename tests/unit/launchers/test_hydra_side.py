@@ -175,6 +175,11 @@ def test_a_grid_in_batches_is_one_line(tmp_path):
         _launch(tmp_path, "hydra.sweeper.max_batch_size=1")
 
 
+def test_a_search_for_the_worst_is_refused_before_it_begins(tmp_path):
+    with pytest.raises(OneshotError, match=r"^hydra\.sweeper\.direction=maximize: must be minimize"):
+        _launch(tmp_path, "hydra.sweeper._target_=a.Search", "+hydra.sweeper.direction=maximize")
+
+
 @pytest.mark.parametrize(
     ("only", "line"),
     [("failed", "Search chooses its jobs as it goes; run the single commands"), ("broken", "must be failed, or null")],
