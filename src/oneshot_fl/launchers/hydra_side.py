@@ -40,6 +40,8 @@ ENGINES = {
 """Where each engine is, and the extra that brings what it needs."""
 NUMBERED = re.compile(r"\bjob\.(num|id)\b")
 """In the name of every job's folder, which then is its own; to find that out by composing all jobs takes its time."""
+OF_A_JOB = re.compile(r"\$\{(?!now:)")
+"""In the name of a sweep's folder, which then may be another one for each job."""
 
 
 class JobFailedError(Exception):
@@ -135,17 +137,16 @@ class Launch:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep, two jobs have one folder, jobs that failed are not among
-                these, or a search would have to choose by test images.
+            OneshotError: the folder holds another sweep, two jobs have one folder or one lies outside of the sweep's,
+                jobs that failed are not among these, or a search would have to choose by test images.
         """
         setup_globals()
         target = str(self.config.hydra.sweeper._target_)
         if searches(target):  # before anything is trained
             check_objective(target, resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
-        if not NUMBERED.search(str(unresolved(self.config.hydra.sweep)["subdir"])):
-            for number, each in jobs.items():
-                self._place(number, self._compose(number, each))
+        for number in self._looked_at(jobs):
+            self._place(number, self._compose(number, jobs[number]))
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
@@ -159,6 +160,12 @@ class Launch:
         failed = [job for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE]
         check_made(failed, jobs, self.folder)
         return {job.number: job.overrides for job in failed}
+
+    def _looked_at(self, jobs: dict[int, tuple[str, ...]]) -> list[int]:
+        """The jobs whose folders are looked at before anything is written: one, where nothing speaks for all."""
+        named = unresolved(self.config.hydra.sweep)
+        alike = NUMBERED.search(str(named["subdir"])) and not OF_A_JOB.search(str(named["dir"]))
+        return [*jobs][: 1 if alike else None]
 
     def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
         """Jobs that are not done, composed when there is room for them."""
@@ -185,10 +192,16 @@ class Launch:
         return config
 
     def _place(self, number: int, config: DictConfig) -> Path:
-        """A job's folder, which is no other job's."""
+        """A job's folder, which is no other job's, in the sweep's."""
         with _as_in_job(config):
-            below = str(config.hydra.sweep.subdir)
-            folder = Path(str(config.hydra.sweep.dir), below).absolute()
+            sweep, below = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
+        folder = Path(sweep, below).absolute()
+        if not Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(self.folder)):  # abspath goes up at a `..`
+            inside = Path(sweep).absolute() == self.folder
+            raise OneshotError(
+                f"hydra.sweep.{f'subdir={below}' if inside else f'dir={sweep}'}: job {number} would lie outside of the "
+                f"sweep's folder {self.folder}; put what jobs' folders differ in into hydra.sweep.subdir, without `..`"
+            )
         if (other := self.places.setdefault(folder, number)) != number:
             raise OneshotError(
                 f"hydra.sweep.subdir={below}: jobs {other} and {number} would both write into {folder}; add "

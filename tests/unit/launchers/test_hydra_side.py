@@ -161,6 +161,30 @@ def test_two_jobs_in_one_folder_are_refused_before_anything_is_written(tmp_path)
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (
+            "hydra.sweep.dir={}/${{method.name}}",
+            r"dir={0}/dense: job 1 would lie outside of the sweep's folder {0}/fedavg;",
+        ),
+        ("hydra.sweep.subdir=../elsewhere/${{hydra.job.num}}", r"subdir=\.\./elsewhere/0: job 0 would lie outside of "),
+        ("hydra.sweep.subdir=/elsewhere/${{hydra.job.num}}", r"subdir=/elsewhere/0: job 0 would lie outside of "),
+    ],
+)
+def test_a_job_outside_of_the_sweeps_folder_is_refused_before_anything_is_written(tmp_path, word, line):
+    launch = _launch(tmp_path / "sweep", "method=fedavg", word.format(tmp_path))
+    with pytest.raises(OneshotError, match=rf"^hydra\.sweep\.{line.format(tmp_path)}"):
+        launch([["method=fedavg"], ["method=dense"]], 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_jobs_that_are_numbered_one_is_composed_to_look_at_their_folders(tmp_path):
+    assert _launch(tmp_path)._looked_at({0: (), 1: ()}) == [0]
+    assert _launch("multirun/${now:%Y}")._looked_at({0: (), 1: ()}) == [0]
+    assert _launch("multirun/${method.name}")._looked_at({0: (), 1: ()}) == [0, 1]
+
+
 def test_a_later_batch_has_no_folder_of_an_earlier_one(tmp_path, monkeypatch):
     monkeypatch.setattr(hydra_side, "run_all", lambda _, tasks, *__: {task.number: Outcome("done") for task in tasks})
     launch = _launch(tmp_path / "sweep", f"store={tmp_path}", "hydra.sweep.subdir=${hydra:job.name}")
