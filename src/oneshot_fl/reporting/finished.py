@@ -66,8 +66,11 @@ class Finished:
         return {"key": self.key, "arithmetic": self.arithmetic}
 
     def find(self, own: Path) -> Path | None:
-        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks."""
-        places = _named(self._file) if self.copied else [own]
+        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks.
+
+        It comes first, also because it may have been moved there.
+        """
+        places = [own, *(_named(self._file) if self.copied else [])]
         return next((folder for folder in places if _is_done(folder, self.told)), None)
 
     def find_of_any_machine(self, own: Path) -> Path | None:

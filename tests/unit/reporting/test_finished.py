@@ -262,6 +262,15 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert adopt(done, done) == {"method": "dense"}
 
 
+def test_a_run_whose_folder_was_renamed_is_found_there(tmp_path):
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
+    _finish(done, "k")
+    place.remember(done)
+    done.rename(tmp_path / "renamed")
+    assert place.find(tmp_path / "renamed") == tmp_path / "renamed"
+    assert place.find(tmp_path / "elsewhere") is None
+
+
 def test_a_run_whose_logger_is_a_users_own_counts_only_where_it_lies(root, tmp_path, code):
     code("the code")
     logger = {"csv": {"_target_": "lightning.pytorch.loggers.CSVLogger"}, "none": {}}
