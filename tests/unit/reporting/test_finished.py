@@ -102,6 +102,15 @@ def test_a_run_of_another_study_is_missing_in_a_dashboard_alone(root, logger, ke
     assert len({_key(root, logger=logger, study=study) for study in "ab"}) == keys
 
 
+@pytest.mark.parametrize(("logger", "keys"), [("WandbLogger", 3), ("CSVLogger", 1)])
+def test_where_a_dashboard_shows_a_run_counts_and_else_nothing_of_it(root, monkeypatch, logger, keys):
+    found = set()
+    for name, value in [("WANDB_MODE", "disabled"), ("WANDB_MODE", "online"), ("WANDB_ENTITY", "us")]:
+        monkeypatch.setenv(name, value)
+        found.add(_key(root, logger={"its": {"_target_": f"lightning.pytorch.loggers.{logger}"}}))
+    assert len(found) == keys
+
+
 def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
     config = _config(root)
     config["data"]["_target_"] = "my_data.load"
