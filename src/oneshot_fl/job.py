@@ -86,7 +86,8 @@ def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
         if not wait:
             raise OneshotError(f"{held}; wait for it to end, or choose another folder")
         say(f"{held}; waiting for it to end")
-        lock.acquire()
+        with writing(str(folder)):
+            lock.acquire()
     try:
         yield
     finally:
