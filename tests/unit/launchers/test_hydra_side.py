@@ -173,7 +173,8 @@ def test_two_jobs_in_one_folder_are_refused_before_anything_is_written(tmp_path)
     ],
 )
 def test_a_job_outside_of_the_sweeps_folder_is_refused_before_anything_is_written(tmp_path, word, line):
-    launch = _launch(tmp_path / "sweep", "method=fedavg", word.format(tmp_path))
+    own = "hydra.sweep.subdir=${hydra.job.num}"
+    launch = _launch(tmp_path / "sweep", "method=fedavg", own, word.format(tmp_path))
     with pytest.raises(OneshotError, match=rf"^hydra\.sweep\.{line.format(tmp_path)}"):
         launch([["method=fedavg"], ["method=dense"]], 0)
     assert not list(tmp_path.iterdir())
