@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from oneshot_fl.process import say
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ASSIGNED = "ONESHOT_FL_DEVICE_ASSIGNED"
 """Set in a job's environment where the device is chosen: by this lease, or by an engine that deals them out, as Ray."""
+UUID_BYTES = 96
+"""What NVIDIA's management library asks for."""
 NOT_INITIALIZED = 3
 """What CUDA's driver answers before it has started."""
 LOOK_AGAIN = 0.5
@@ -32,23 +35,34 @@ def visible_devices() -> tuple[str, ...]:
     """The GPUs that CUDA would show this process, by the names that `CUDA_VISIBLE_DEVICES` takes."""
     chosen = os.environ.get(VISIBLE)
     if chosen is None:
-        return tuple(map(str, range(_nvidia_devices())))
+        return tuple(map(str, range(len(_nvidia_devices()))))
     names = [name.strip() for name in chosen.split(",")]
     shown = names[: next((at for at, name in enumerate(names) if name in ("", "-1")), len(names))]
     return tuple(shown)  # CUDA stops at the first name that is none
 
 
-def _nvidia_devices() -> int:
-    """How many devices NVIDIA's management library counts; 0 where there is none."""
+@cache
+def _nvidia_devices() -> tuple[str, ...]:
+    """The UUIDs of all devices, as NVIDIA's management library gives them; none where it is not there."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return 0
+        return ()
     count = ctypes.c_uint(0)
     if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-        return 0
+        return ()
+    names = tuple(_uuid(nvml, index) for index in range(count.value))
     nvml.nvmlShutdown()
-    return count.value
+    return names
+
+
+def _uuid(nvml: ctypes.CDLL, index: int) -> str:
+    """A device's UUID; its index where the library does not tell it."""
+    device, name = ctypes.c_void_p(), ctypes.create_string_buffer(UUID_BYTES)
+    if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != 0:
+        return str(index)
+    told = nvml.nvmlDeviceGetUUID(device, name, ctypes.c_uint(UUID_BYTES)) == 0
+    return name.value.decode() if told else str(index)
 
 
 def cpu_has_bf16(described: Path = Path("/proc/cpuinfo")) -> bool:
@@ -160,25 +174,29 @@ def free_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path) -> Leas
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "choosing.lock"):
-            allowed = {device: _allowed_by_jobs_on(device, folder) for device in devices}
+            files = dict(zip(devices, _file_names(devices), strict=True))
+            allowed = {device: _allowed_by_jobs_on(file, folder) for device, file in files.items()}
             free = [device for device, by in allowed.items() if len(by) < min([jobs_per_gpu, *by])]
-            return _leased(min(free, key=lambda device: len(allowed[device])), jobs_per_gpu, folder) if free else None
+            if not free:
+                return None
+            device = min(free, key=lambda device: len(allowed[device]))
+            return _leased(device, files[device], jobs_per_gpu, folder)
     except OSError as error:
         raise OneshotError(
             f"{folder}: cannot hold the locks of GPUs ({error.strerror}); set TMPDIR to a folder that can"
         ) from error
 
 
-def _leased(device: str, jobs_per_gpu: int, folder: Path) -> Lease:
+def _leased(device: str, file: str, jobs_per_gpu: int, folder: Path) -> Lease:
     """The lease of a device that has room; the file's name tells others how many jobs this one allows there."""
-    places = (folder / f"{_file_name(device)}.{slot}-of-{jobs_per_gpu}.lock" for slot in range(jobs_per_gpu))
+    places = (folder / f"{file}.{slot}-of-{jobs_per_gpu}.lock" for slot in range(jobs_per_gpu))
     return next(Lease(device, lock) for place in places if (lock := _taken(place)))
 
 
-def _allowed_by_jobs_on(device: str, folder: Path) -> list[int]:
-    """Of each job on a device, how many it allows there."""
+def _allowed_by_jobs_on(file: str, folder: Path) -> list[int]:
+    """Of each job on a device whose files begin like this, how many it allows there."""
     found = []
-    for place in folder.glob(f"{_file_name(device)}.*-of-*.lock"):
+    for place in folder.glob(f"{file}.*-of-*.lock"):
         if lock := _taken(place):
             lock.release()
         else:
@@ -196,8 +214,21 @@ def _taken(place: Path) -> FileLock | None:
     return lock
 
 
-def _file_name(device: str) -> str:
-    return device.replace("/", "_")
+def _file_names(devices: Sequence[str]) -> list[str]:
+    """How the lock files of devices begin: with the UUID, whether a device is named by its index or by its UUID.
+
+    What is no whole device of this machine, as a part of one (`MIG-...`), keeps its name. Where GPUs are unlike, CUDA
+    numbers them as the library does only under `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+    """
+    known = _nvidia_devices()
+    return [_uuid_among(known, device).replace("/", "_") for device in devices]
+
+
+def _uuid_among(known: Sequence[str], device: str) -> str:
+    if device.isdecimal():
+        return known[int(device)] if int(device) < len(known) else device
+    alike = [uuid for uuid in known if device.startswith("GPU-") and uuid.startswith(device)]
+    return alike[0] if len(alike) == 1 else device
 
 
 def _lock_folder() -> Path:

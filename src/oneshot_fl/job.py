@@ -1,22 +1,28 @@
 """One job: an experiment becomes a finished run in its folder, with the trace of how it stands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.devices import lease_device
+from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.locks import is_free, lock_of, needs_leases
 from oneshot_fl.process import say
 from oneshot_fl.reporting.earlier import tell_of_result
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, record_of
-from oneshot_fl.reporting.record import Trace, traced
+from oneshot_fl.reporting.record import traced
+from oneshot_fl.sweeps.state import read_trace
 
 if TYPE_CHECKING:
     from oneshot_fl.experiment import Experiment
 
 COMMAND = ("overrides", "searched")
 """What whoever asks for a run knows of its command; a composed configuration only knows that of Hydra's own jobs."""
+LOCK = ".lock"
+"""A file of a run's folder: whoever works there holds it."""
 
 
 def job(
@@ -24,38 +30,82 @@ def job(
 ) -> dict[str, Any]:
     """Find that a run is done already, or lease a device, bind, run and remember it; the summary.
 
-    It is remembered only if its code and data stayed the same while it was under way.
+    It is remembered only if its code and data stayed the same while it was under way. The device comes before the
+    folder: a process keeps its device for all its jobs, so it would never end to wait for a folder whose holder waits
+    for that device.
 
     Args:
         bind: makes the experiment, or says what is wrong with it: that is part of the trace.
         known: what can be told of the run before.
         config: the whole configuration, plain and resolved; None where that cannot be, which `bind` says.
-        folder: for all that it leaves.
+        folder: for all that it leaves; of several processes one works there at a time.
 
     Raises:
-        OneshotError: something is wrong with the configuration or the data.
+        OneshotError: something is wrong with the configuration or the data, or the folder cannot be written.
     """
     place = remembered(config)
-    if place and (done := place.find(folder)):
-        summary = take_over(done, known, folder)
-        place.remember(folder)
-        print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
-        return summary
-    tell_of_result(folder)
-    with traced(folder, known) as trace:
-        _lease(config, trace)
-        experiment = bind()
-        record = {**experiment.record, **{key: known[key] for key in COMMAND if key in known}}
-        trace.describe({**record, **_own(known), **(place.told if place else {})})
-        from oneshot_fl.pipeline import run
+    device = None if place and place.find(folder) else _device(config)
+    with alone_in(folder):
+        if place and (done := place.find(folder)):
+            return _done_before(place, done, known, folder)
+        tell_of_result(folder)
+        with traced(folder, known) as trace:
+            if device := device or _device(config):
+                trace.on(device)
+            experiment = bind()
+            record = {**experiment.record, **{key: known[key] for key in COMMAND if key in known}}
+            trace.describe({**record, **_own(known), **(place.told if place else {})})
+            from oneshot_fl.pipeline import run
 
-        summary = run(replace(experiment, record=record), folder)
-        trace.record |= hashes_of(folder)
-        if place and not _is_still(place, config):
-            trace.record = {key: told for key, told in trace.record.items() if key not in place.told}
-            place = None
-    if place:
-        place.remember(folder)
+            summary = run(replace(experiment, record=record), folder)
+            trace.record |= hashes_of(folder)
+            if place and not _is_still(place, config):
+                trace.record = {key: told for key, told in trace.record.items() if key not in place.told}
+                place = None
+        if place:
+            place.remember(folder)
+        return summary
+
+
+@contextmanager
+def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Inside the block no other process works in a run's folder; one that is there already is told of and waited for.
+
+    Args:
+        wait: else a folder that somebody works in is an error.
+
+    Raises:
+        OneshotError: the folder cannot be written.
+    """
+    make_folder(folder)
+    with writing(str(folder)):
+        lock = lock_of(folder / LOCK, leased=needs_leases(folder))
+        free = is_free(lock)
+    if not free:
+        held = f"{folder}: {_holder(folder)} makes a run there"
+        if not wait:
+            raise OneshotError(f"{held}; wait for it to end, or choose another folder")
+        say(f"{held}; waiting for it to end")
+        with writing(str(folder)):
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(folder: Path) -> str:
+    """Who works there, as far as its trace has come to tell."""
+    trace = read_trace(folder)
+    told = trace.get("status") == "running" and {"pid", "host"} <= trace.keys()
+    return f"process {trace['pid']} on {trace['host']}" if told else "another process"
+
+
+def _done_before(place: Finished, done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Make `folder` what a finished run is, and say so; the summary."""
+    summary = take_over(done, known, folder)
+    place.remember(folder)
+    print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
     return summary
 
 
@@ -70,14 +120,16 @@ def remembered(config: Mapping[str, Any] | None) -> Finished | None:
 def _is_still(place: Finished, config: Mapping[str, Any] | None) -> bool:
     """Whether code and data are, once a run has ended, what its key was made of before it began.
 
-    In between it may have waited for a device for hours, and read what was edited meanwhile.
+    In between it may have waited for hours, for a device or a folder, and read what was edited meanwhile.
     """
     now = remembered(config)
     return now is not None and now.key == place.key
 
 
 def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Make `folder` what a finished run is; the summary. A folder that is that run itself stays as it is.
+    """Make `folder`, in which nobody else works (`alone_in`), what a finished run is; the summary.
+
+    A folder that is that run itself stays as it is.
 
     Raises:
         OneshotError: it cannot be written.
@@ -95,11 +147,12 @@ def _own(known: Mapping[str, Any]) -> dict[str, Any]:
     return {key: known[key] for key in ("job",) if key in known}
 
 
-def _lease(config: Mapping[str, Any] | None, trace: Trace) -> None:
-    """One device for this process, before CUDA starts."""
+def _device(config: Mapping[str, Any] | None) -> str | None:
+    """One device for this process, before CUDA starts; None where the configuration asks for none."""
     trainer = (config or {}).get("trainer")
     if not isinstance(trainer, Mapping):
-        return
+        return None
     jobs = trainer.get("jobs_per_gpu")
-    if type(jobs) is int and jobs > 0:  # else the door says what it must be
-        trace.on(lease_device(str(trainer.get("accelerator")), jobs, waiting=say))
+    if type(jobs) is not int or jobs < 1:  # the door says what it must be
+        return None
+    return lease_device(str(trainer.get("accelerator")), jobs, waiting=say)

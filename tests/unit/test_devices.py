@@ -41,7 +41,7 @@ def test_the_environment_says_what_is_visible_as_cuda_reads_it(monkeypatch, show
 
 
 def test_without_a_word_every_device_of_the_machine_is(no_lease, monkeypatch):
-    monkeypatch.setattr(devices, "_nvidia_devices", lambda: 8)
+    monkeypatch.setattr(devices, "_nvidia_devices", lambda: tuple("abcdefgh"))
     assert visible_devices() == tuple("01234567")
 
 
@@ -66,6 +66,47 @@ def test_a_device_has_no_more_jobs_than_each_of_them_allows(tmp_path):
     shared = [free_device(("0", "1"), 2, tmp_path) for _ in range(2)]
     assert [lease.device for lease in (alone, *shared)] == ["0", "1", "1"]
     assert free_device(("0", "1"), 4, tmp_path) is None
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """NVIDIA's management library of a machine with three GPUs, of which the last has a UUID that it does not tell."""
+    uuids = (b"GPU-ab12-34", b"GPU-ab99-56")
+
+    def count(found):
+        found._obj.value = 3
+        return 0
+
+    def handle(index, found):
+        found._obj.value = index.value + 1
+        return 0
+
+    def uuid(device, name, _):
+        if device.value > len(uuids):
+            return 999
+        name.value = uuids[device.value - 1]
+        return 0
+
+    library = SimpleNamespace(
+        nvmlInit_v2=lambda: 0,
+        nvmlShutdown=lambda: 0,
+        nvmlDeviceGetCount_v2=count,
+        nvmlDeviceGetHandleByIndex_v2=handle,
+        nvmlDeviceGetUUID=uuid,
+    )
+    monkeypatch.setattr("ctypes.CDLL", {"libnvidia-ml.so.1": library}.__getitem__)
+    devices._nvidia_devices.cache_clear()
+    yield
+    devices._nvidia_devices.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["0", "GPU-ab12-34", "GPU-ab1"])
+def test_a_device_is_leased_once_whatever_it_is_called(nvml, tmp_path, name):
+    lease = free_device((name,), 1, tmp_path)
+    assert lease.device == name  # as CUDA is told of it
+    assert [free_device((other,), 1, tmp_path) for other in ("0", "GPU-ab12-34", "GPU-ab1")] == [None] * 3
+    others = ("1", "2", "GPU-ab", "MIG-ab12", "7")
+    assert [free_device((name, other), 1, tmp_path).device for other in others] == list(others)
 
 
 HOLDS = """

@@ -1,14 +1,20 @@
 """One job: what is remembered of a run is what it was made of."""
 
 import json
+import os
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
 
 from oneshot_fl.code import _seen
-from oneshot_fl.job import job
+from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import LOCK, alone_in, job
 
 MODULE = "a_net_of_a_user"
 
@@ -47,10 +53,8 @@ def _forget() -> None:
 @pytest.fixture
 def runs(root, code, tmp_path, monkeypatch):
     """A function that runs a job, while something is done, and says whether it ran at all."""
-    ran = []
 
     def run(_experiment, folder):
-        ran.append(folder)
         for name in ("config.yaml", "server.safetensors"):
             (folder / name).write_text("whole")
         summary = {"server": {"accuracy_last": 0.5}}
@@ -69,9 +73,9 @@ def runs(root, code, tmp_path, monkeypatch):
     }
 
     def runs(meanwhile=lambda: None) -> bool:
-        before = len(ran)
-        job(lambda: (meanwhile(), Bound())[1], {}, config, tmp_path / "run")
-        return len(ran) > before
+        bound = []
+        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, config, tmp_path / "run")
+        return bool(bound)
 
     return runs
 
@@ -103,3 +107,90 @@ def test_a_run_whose_data_changed_is_not_remembered_as_one_of_the_data_before(ru
     new.unlink()
     assert runs()
     assert not runs()
+
+
+HOLDS = """
+import os, sys
+from pathlib import Path
+from oneshot_fl.job import alone_in
+from oneshot_fl.reporting.record import traced
+folder = Path(sys.argv[1])
+with alone_in(folder), traced(folder, {}):
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+"""Another process that works in a folder until it is killed."""
+
+
+@pytest.fixture
+def at_work(tmp_path):
+    """Such a process, in the folder of the job that `runs` runs."""
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLDS, str(tmp_path / "run")]
+    with subprocess.Popen(command, env=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def _told_by(capsys, words):
+    """What was said until these words were."""
+    said, deadline = "", time.monotonic() + 60
+    while words not in said:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.01)
+        said += capsys.readouterr().err
+    return said
+
+
+def test_of_two_that_begin_the_same_run_in_one_folder_one_makes_it(runs, capsys):
+    begun, ended = Event(), Event()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(runs, lambda: (begun.set(), ended.wait(60)))
+        assert begun.wait(60)
+        second = pool.submit(runs)
+        try:
+            said = _told_by(capsys, "waiting for it to end")
+        finally:
+            ended.set()
+    assert f"run: process {os.getpid()} on " in said
+    assert (first.result(), second.result()) == (True, False)
+
+
+def test_a_run_goes_on_in_the_folder_of_a_process_that_was_killed(runs, at_work, tmp_path, capsys):
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(runs)
+        try:
+            assert f": process {at_work.pid} on " in _told_by(capsys, "waiting for it to end")
+        finally:
+            at_work.kill()
+        assert job.result(60)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "done"
+
+
+def test_a_launcher_does_not_wait_for_a_folder(at_work, tmp_path):
+    line = rf"run: process {at_work.pid} on .* makes a run there; wait for it to end, or choose another folder$"
+    with pytest.raises(OneshotError, match=line), alone_in(tmp_path / "run", wait=False):
+        pass
+
+
+def test_a_run_holds_no_folder_while_it_waits_for_a_device(runs, tmp_path, monkeypatch):
+    def lease(*_, **__):
+        with alone_in(tmp_path / "run", wait=False):
+            return "cuda:0"
+
+    monkeypatch.setattr("oneshot_fl.job.lease_device", lease)
+    assert runs()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["device"] == "cuda:0"
+
+
+def test_a_run_that_is_done_before_leases_no_device(runs, monkeypatch):
+    assert runs()
+    monkeypatch.setattr("oneshot_fl.job.lease_device", lambda *_, **__: pytest.fail("a device was leased"))
+    assert not runs()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(OneshotError, match=rf"^{tmp_path}: cannot be written \(Is a directory\)"), alone_in(tmp_path):
+        pass

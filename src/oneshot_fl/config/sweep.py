@@ -9,13 +9,18 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 LONGEST = 160
-"""Characters of a sweep's job folder; file systems take 255 bytes."""
+"""Bytes of the name of a sweep's job folder, as UTF-8; file systems take 255."""
+DIGITS = 8
+"""Of a hash of what was cut off."""
 
 
 def folder_name(text: str) -> str:
     """What a job's overrides are as one folder's name: nothing that a path or a shell takes for something else."""
     plain = re.sub(r"[^\w.=,+-]+", "_", text)
-    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    if len(plain.encode()) <= LONGEST:
+        return plain
+    kept = plain.encode()[: LONGEST - DIGITS - 1].decode(errors="ignore")  # without half a letter at its end
+    return f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
 
 
 OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)

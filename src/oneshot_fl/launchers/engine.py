@@ -56,7 +56,7 @@ class Engine(Protocol):
 
     name: str
     at_once: int
-    """How many it takes before one has ended."""
+    """How many it takes before one has ended; fewer, perhaps, once it has taken some."""
     elsewhere: bool
     """Whether jobs run on other machines, which may compute otherwise than this one."""
     pause: float

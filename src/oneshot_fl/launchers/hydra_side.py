@@ -21,13 +21,13 @@ from oneshot_fl.config.compose import unresolved
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import remembered, take_over
+from oneshot_fl.job import alone_in, remembered, take_over
 from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
 from oneshot_fl.sweeps.manifest import Manifest, extended
-from oneshot_fl.sweeps.rerun import check_made
-from oneshot_fl.sweeps.search import check_objective, searches, value_of
+from oneshot_fl.sweeps.rerun import check_grid, check_made
+from oneshot_fl.sweeps.search import check_direction, check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
 
 ENGINES = {
@@ -40,6 +40,8 @@ ENGINES = {
 """Where each engine is, and the extra that brings what it needs."""
 NUMBERED = re.compile(r"\bjob\.(num|id)\b")
 """In the name of every job's folder, which then is its own; to find that out by composing all jobs takes its time."""
+OF_A_JOB = re.compile(r"\$\{(?!now:)")
+"""In the name of a sweep's folder, which then may be another one for each job."""
 
 
 class JobFailedError(Exception):
@@ -94,17 +96,33 @@ def check_whole(sweeper: DictConfig) -> None:
         )
 
 
+def check_only(only: str | None, sweeper: str) -> None:
+    """A search needs what each of its trials gave, also of those that are done.
+
+    Raises:
+        OneshotError: `hydra.launcher.only` is no word for some of the jobs, or the sweeper searches.
+    """
+    if only is None:
+        return
+    if only != "failed":
+        raise OneshotError(f"hydra.launcher.only={only}: must be failed, or null for all jobs")
+    check_grid("hydra.launcher.only=failed", sweeper.rpartition(".")[2])
+
+
 class Launch:
     """One sweeper's jobs, or one batch of them.
 
     Raises:
-        OneshotError: a grid is to come in batches.
+        OneshotError: a grid is to come in batches, a search is to find the worst, or begin some of its trials again.
     """
 
     def __init__(
         self, context: HydraContext, task: TaskFunction, config: DictConfig, engine: Engine, only: str | None
     ) -> None:
-        check_whole(config.hydra.sweeper)
+        sweeper = config.hydra.sweeper
+        check_whole(sweeper)
+        check_only(only, str(sweeper._target_))
+        check_direction(str(sweeper._target_), sweeper.get("direction"))
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
         if not isinstance(context.config_loader, Composer):
             composer: Any = Composer(context.config_loader)
@@ -119,17 +137,16 @@ class Launch:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep, two jobs have one folder, jobs that failed are not among
-                these, or a search would have to choose by test images.
+            OneshotError: the folder holds another sweep, two jobs have one folder or one lies outside of the sweep's,
+                jobs that failed are not among these, or a search would have to choose by test images.
         """
         setup_globals()
         target = str(self.config.hydra.sweeper._target_)
         if searches(target):  # before anything is trained
             check_objective(target, resolved(without_hydra(self.config)))
         jobs = {first + at: tuple(each) for at, each in enumerate(overrides)}
-        if not NUMBERED.search(str(unresolved(self.config.hydra.sweep)["subdir"])):
-            for number, each in jobs.items():
-                self._place(number, self._compose(number, each))
+        for number in self._looked_at(jobs):
+            self._place(number, self._compose(number, jobs[number]))
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
@@ -140,17 +157,15 @@ class Launch:
     def _chosen(self, manifest: Manifest, jobs: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
         if self.only is None:
             return jobs
-        if self.only != "failed":
-            raise OneshotError(f"hydra.launcher.only={self.only}: must be failed, or null for all jobs")
         failed = [job for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE]
-        if self._hands_over_all:
-            check_made(failed, jobs, self.folder)
-        return {job.number: job.overrides for job in failed if job.number in jobs}
+        check_made(failed, jobs, self.folder)
+        return {job.number: job.overrides for job in failed}
 
-    @property
-    def _hands_over_all(self) -> bool:
-        """Whether all jobs of the command come in one call; of a search nobody tells which batch is the last."""
-        return not searches(str(self.config.hydra.sweeper._target_))
+    def _looked_at(self, jobs: dict[int, tuple[str, ...]]) -> list[int]:
+        """The jobs whose folders are looked at before anything is written: one, where nothing speaks for all."""
+        named = unresolved(self.config.hydra.sweep)
+        alike = NUMBERED.search(str(named["subdir"])) and not OF_A_JOB.search(str(named["dir"]))
+        return [*jobs][: 1 if alike else None]
 
     def _tasks(self, chosen: dict[int, tuple[str, ...]], talk: Talk) -> Iterator[Task]:
         """Jobs that are not done, composed when there is room for them."""
@@ -177,10 +192,16 @@ class Launch:
         return config
 
     def _place(self, number: int, config: DictConfig) -> Path:
-        """A job's folder, which is no other job's."""
+        """A job's folder, which is no other job's, in the sweep's."""
         with _as_in_job(config):
-            below = str(config.hydra.sweep.subdir)
-            folder = Path(str(config.hydra.sweep.dir), below).absolute()
+            sweep, below = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
+        folder = Path(sweep, below).absolute()
+        if not Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(self.folder)):  # abspath goes up at a `..`
+            inside = Path(sweep).absolute() == self.folder
+            raise OneshotError(
+                f"hydra.sweep.{f'subdir={below}' if inside else f'dir={sweep}'}: job {number} would lie outside of the "
+                f"sweep's folder {self.folder}; put what jobs' folders differ in into hydra.sweep.subdir, without `..`"
+            )
         if (other := self.places.setdefault(folder, number)) != number:
             raise OneshotError(
                 f"hydra.sweep.subdir={below}: jobs {other} and {number} would both write into {folder}; add "
@@ -198,7 +219,8 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
         if done is None:
             return None
         try:
-            summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
+            with alone_in(folder, wait=False):
+                summary = take_over(done, {**choices(own), "job": config.hydra.job.num}, folder)
         except (OneshotError, OSError, ValueError):  # the job meets it again, and fails alone where it stays
             return None
     try:

@@ -96,7 +96,7 @@ def run_all(engine: Engine, tasks: Iterator[Task], talk: Talk, died: Callable[[T
     outcomes: dict[int, Outcome] = {}
     try:
         while True:
-            room = engine.at_once - len(running)
+            room = max(engine.at_once - len(running), 0)  # an engine may take fewer than it did
             fresh = [*again[:room], *_next(tasks, room - len(again))]
             again = again[room:]
             running += zip(fresh, engine.submit(fresh) if fresh else (), strict=True)

@@ -58,6 +58,7 @@ class Slurm:
         check_number("hydra.launcher.array", array, "jobs")
         check_number("hydra.launcher.array_parallelism", parameters.get("array_parallelism"), "jobs", or_null=True)
         self.at_once = array
+        self._parallel: int | None = parameters.get("array_parallelism")
         try:
             self.executor = self._executor(Path(folder))
             self.executor.update_parameters(**{key: value for key, value in parameters.items() if value is not None})
@@ -66,7 +67,12 @@ class Slurm:
         self._jobs: list[submitit.Job[Outcome]] = []
 
     def submit(self, tasks: Sequence[Task]) -> list["submitit.Job[Outcome]"]:
-        """One array job; a single one has no array."""
+        """One array job; a single one has no array.
+
+        What comes after the first array runs beside what is left of it, and Slurm holds neither to a limit of both: so
+        from then on no more are in the queue than may run at once.
+        """
+        self.at_once = min(self.at_once, self._parallel or self.at_once)
         with self.executor.batch():
             jobs = [self.executor.submit(self._callable(), task) for task in tasks]
         self._jobs += jobs

@@ -7,12 +7,13 @@ from oneshot_fl.artifacts import fingerprint
 from oneshot_fl.config.record import without
 from oneshot_fl.experiment import Experiment, Serving
 from oneshot_fl.phases.trainer import device_of
+from oneshot_fl.reporting.finished import ANYWHERE
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.runs import begun
 from oneshot_fl.tracking.told import About, Outcome
 
-UNLIKE = ("logger", "store", "data.cache", "hydra", "plots", "workers")
+UNLIKE = {"logger", "plots", *ANYWHERE} - {"study"}
 """Keys in which the same run may differ when it is begun again."""
 
 

@@ -2,11 +2,12 @@
 
 `<store>/runs/<key>.<arithmetic>.json` names the folder of a finished run. The key covers the whole configuration, the
 files that it only names, the code and, for data that lies in files, every file's place, size, inode and times of
-change; the arithmetic is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of
-what loading it does. What a user's own function makes of data, proxy or partition may come from anywhere: such runs
-make it anew, and find the results of their phases, whose keys hold what it has made, in the store instead. Of other
-parts of a user's own the phases know the settings, the code and the files that the settings name, and so does the key.
-What a user's own logger writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
+change, and for runs that Weights & Biases shows where they are shown, which the environment may decide; the arithmetic
+is what the machine made of `auto`. Neither needs torch, so to find a run costs a fraction of what loading it does. What
+a user's own function makes of data, proxy or partition may come from anywhere: such runs make it anew, and find the
+results of their phases, whose keys hold what it has made, in the store instead. Of other parts of a user's own the
+phases know the settings, the code and the files that the settings name, and so does the key. What a user's own logger
+writes nobody knows, so nobody can copy it: a run with one is done in its own folder alone.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from oneshot_fl.recipe import is_ours
 from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 from oneshot_fl.tracking.told import METRICS
+from oneshot_fl.tracking.wandb_run import destination
 
 MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
@@ -35,6 +37,8 @@ ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_pe
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LIGHTNINGS = "lightning."
 """What the `_target_` of a logger of Lightning's begins with."""
+WANDBS = ".WandbLogger"
+"""How that of Lightning's logger to Weights & Biases ends."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
@@ -66,8 +70,11 @@ class Finished:
         return {"key": self.key, "arithmetic": self.arithmetic}
 
     def find(self, own: Path) -> Path | None:
-        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks."""
-        places = _named(self._file) if self.copied else [own]
+        """The folder of a finished run of this key and arithmetic that is still there; `own` is that of who asks.
+
+        It comes first, also because it may have been moved there.
+        """
+        places = [own, *(_named(self._file) if self.copied else [])]
         return next((folder for folder in places if _is_done(folder, self.told)), None)
 
     def find_of_any_machine(self, own: Path) -> Path | None:
@@ -88,7 +95,7 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     """Where the run of a whole, resolved configuration would be remembered; None where its data may come from anywhere.
 
     Raises:
-        OneshotError: a `_target_` has no module.
+        OneshotError: a `_target_` has no module, or settings of W&B's logger contradict each other.
     """
     files = named(config)
     targets = [target for file in files if file.group == "data" for target in file.targets]
@@ -101,8 +108,9 @@ def finished(config: Mapping[str, Any]) -> Finished | None:
     grouped = bool(config["logger"].keys() - {"csv"})
     told = without(config, ANYWHERE - {"study"} if grouped else ANYWHERE)
     also = [[file.group, file.name, file.settings] for file in files]
+    seen = [destination(node) for node in config["logger"].values() if _target(node).endswith(WANDBS)]
     # not sorted: kinds of clients are assigned, and sources draw, in the order in which they stand
-    text = json.dumps([told, also, code_of(config, files), stamps], default=str)
+    text = json.dumps([told, also, code_of(config, files), stamps, seen], default=str)
     store = Path(config["store"]).expanduser().absolute()
     key, copied = hashlib.sha256(text.encode()).hexdigest()[:20], all(map(_is_known, config["logger"].values()))
     return Finished(store, key, arithmetic_here(config["trainer"]), copied)

@@ -20,13 +20,22 @@ def command_of_failed(folder: Path, manifest: Manifest) -> list[str]:
     Raises:
         OneshotError: its sweeper would choose other jobs now.
     """
-    if manifest.sweeper != GRID:
-        raise OneshotError(
-            f"{folder}: {manifest.sweeper} chooses its jobs as it goes; run the single commands that status prints"
-        )
+    check_grid(str(folder), manifest.sweeper)
     return _with_overrides(
         without_folder(manifest.command), [placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
     )
+
+
+def check_grid(where: str, sweeper: str) -> None:
+    """Jobs are begun again only by a sweeper whose jobs are the same whenever its command is typed.
+
+    Raises:
+        OneshotError: this one, by the name of its class, would choose other jobs now.
+    """
+    if sweeper != GRID:
+        raise OneshotError(
+            f"{where}: {sweeper} chooses its jobs as it goes; run the single commands that status prints"
+        )
 
 
 def _with_overrides(command: Sequence[str], more: Sequence[str]) -> list[str]:

@@ -39,6 +39,20 @@ def check_objective(sweeper: str, config: Mapping[str, Any] | None) -> None:
     )
 
 
+def check_direction(sweeper: str, direction: object) -> None:
+    """A search looks for the least disagreement, which is what it is told of each trial.
+
+    Raises:
+        OneshotError: it would look for the most, or for several values.
+    """
+    name = getattr(direction, "name", direction)  # Optuna's default is one of its own enum
+    if searches(sweeper) and name not in (None, "minimize"):
+        raise OneshotError(
+            f"hydra.sweeper.direction={name}: must be minimize; a search is told one value of each trial, its "
+            "disagreement, and the least is the best"
+        )
+
+
 def value_of(summary: Mapping[str, Any], sweeper: str) -> float:
     """What a job hands to its sweeper: what a search minimises, else the server's test accuracy.
 

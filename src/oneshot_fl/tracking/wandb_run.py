@@ -9,8 +9,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.process import again_and_again, say
@@ -30,6 +32,8 @@ OF_CLIENTS = ["client", "kind", "model", "samples", "accuracy", "balanced_accura
 LONGEST_TAG = 64
 SHOWN = 40
 """Images of a grid."""
+PUBLIC = "https://api.wandb.ai"
+"""Where runs go unless `WANDB_BASE_URL` says otherwise."""
 SILENCE = 20.0
 """Seconds without an answer after which it is said who is waited for, again and again."""
 
@@ -91,6 +95,32 @@ def _mode(settings: Mapping[str, Any]) -> str | None:
     if offline and mode == "online":
         raise OneshotError("logger.wandb.offline=true: contradicts logger.wandb.mode=online; leave out one of them")
     return mode or ("offline" if offline else os.environ.get("WANDB_MODE"))
+
+
+def destination(settings: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """Where a logger's run is seen, of which the environment decides what its settings do not.
+
+    Its mode, whose and in which project it is, and the server.
+    Found without W&B's library, which takes seconds to load.
+
+    Raises:
+        OneshotError: two settings contradict each other.
+    """
+    server = os.environ.get("WANDB_BASE_URL") or PUBLIC
+    mode = _mode(settings) or ("online" if _knows_key(server) else "offline")
+    whose = (settings.get(name) or os.environ.get(f"WANDB_{name.upper()}") for name in ("entity", "project"))
+    return mode, *whose, server
+
+
+def _knows_key(server: str) -> bool:
+    """Whether an API key is in the environment or where `wandb login` leaves it."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        logins = netrc(Path(os.environ.get("NETRC") or "~/.netrc").expanduser())
+    except (OSError, NetrcParseError):
+        return False
+    return logins.authenticators(urlsplit(server).netloc) is not None
 
 
 class WandbSink:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import alone_in
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, Launch, as_outcome, as_return, died, engine_of
@@ -116,6 +117,12 @@ def test_a_job_that_cannot_be_taken_over_is_left_to_run_and_to_fail_alone(trial,
     assert hydra_side._done_before(trial, tmp_path / "other", any_machine=False) is None
 
 
+def test_a_job_whose_folder_another_process_works_in_is_left_to_wait_for_it(trial, tmp_path):
+    with alone_in(tmp_path / "own"):
+        assert hydra_side._done_before(trial, tmp_path / "own", any_machine=False) is None
+    assert not read_trace(tmp_path / "own")
+
+
 def _seen_by_the_launcher(tmp_path, *words):
     """What `_done_before` gives of a job, asked as a launcher does: Hydra is there, and no job runs."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
@@ -154,6 +161,31 @@ def test_two_jobs_in_one_folder_are_refused_before_anything_is_written(tmp_path)
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (
+            "hydra.sweep.dir={}/${{method.name}}",
+            r"dir={0}/dense: job 1 would lie outside of the sweep's folder {0}/fedavg;",
+        ),
+        ("hydra.sweep.subdir=../elsewhere/${{hydra.job.num}}", r"subdir=\.\./elsewhere/0: job 0 would lie outside of "),
+        ("hydra.sweep.subdir=/elsewhere/${{hydra.job.num}}", r"subdir=/elsewhere/0: job 0 would lie outside of "),
+    ],
+)
+def test_a_job_outside_of_the_sweeps_folder_is_refused_before_anything_is_written(tmp_path, word, line):
+    own = "hydra.sweep.subdir=${hydra.job.num}"
+    launch = _launch(tmp_path / "sweep", "method=fedavg", own, word.format(tmp_path))
+    with pytest.raises(OneshotError, match=rf"^hydra\.sweep\.{line.format(tmp_path)}"):
+        launch([["method=fedavg"], ["method=dense"]], 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_jobs_that_are_numbered_one_is_composed_to_look_at_their_folders(tmp_path):
+    assert _launch(tmp_path)._looked_at({0: (), 1: ()}) == [0]
+    assert _launch("multirun/${now:%Y}")._looked_at({0: (), 1: ()}) == [0]
+    assert _launch("multirun/${method.name}")._looked_at({0: (), 1: ()}) == [0, 1]
+
+
 def test_a_later_batch_has_no_folder_of_an_earlier_one(tmp_path, monkeypatch):
     monkeypatch.setattr(hydra_side, "run_all", lambda _, tasks, *__: {task.number: Outcome("done") for task in tasks})
     launch = _launch(tmp_path / "sweep", f"store={tmp_path}", "hydra.sweep.subdir=${hydra:job.name}")
@@ -168,21 +200,28 @@ def test_a_grid_in_batches_is_one_line(tmp_path):
         _launch(tmp_path, "hydra.sweeper.max_batch_size=1")
 
 
-def _failed_of(folder, *words):
-    """Which of a sweep's jobs run again, where its second failed and its command makes only the first."""
-    manifest = Manifest({0: ("seed=0",), 1: ("seed=1",)})
-    (folder / "1").mkdir()
-    (folder / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
-    return _launch(folder, *words, only="failed")._chosen(manifest, {0: ("seed=0",)})
+def test_a_search_for_the_worst_is_refused_before_it_begins(tmp_path):
+    with pytest.raises(OneshotError, match=r"^hydra\.sweeper\.direction=maximize: must be minimize"):
+        _launch(tmp_path, "hydra.sweeper._target_=a.Search", "+hydra.sweeper.direction=maximize")
 
 
-def test_a_failed_job_is_missed_where_no_later_batch_can_bring_it(tmp_path):
+@pytest.mark.parametrize(
+    ("only", "line"),
+    [("failed", "Search chooses its jobs as it goes; run the single commands"), ("broken", "must be failed, or null")],
+)
+def test_a_search_begins_no_chosen_trials_again_nor_what_nobody_knows(tmp_path, only, line):
+    with pytest.raises(OneshotError, match=rf"^hydra\.launcher\.only={only}: {line}"):
+        _launch(tmp_path, "hydra.sweeper._target_=a.Search", only=only)
+
+
+def test_failed_jobs_alone_run_again_and_one_that_the_command_does_not_make_is_missed(tmp_path):
+    manifest = Manifest(jobs := {0: ("seed=0",), 1: ("seed=1",)})
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
+    launch = _launch(tmp_path, only="failed")
+    assert launch._chosen(manifest, jobs) == {1: ("seed=1",)}
     with pytest.raises(OneshotError, match=r"does not make all jobs that failed: 1 \(seed=1\)"):
-        _failed_of(tmp_path)
-
-
-def test_a_failed_job_of_a_later_batch_is_waited_for(tmp_path):
-    assert _failed_of(tmp_path, "hydra.sweeper._target_=a.Search") == {}
+        launch._chosen(manifest, {0: ("seed=0",)})
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):

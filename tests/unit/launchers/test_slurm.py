@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,9 @@ pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.engine import Outcome, Task
+from oneshot_fl.launchers.loop import Talk, run_all
 from oneshot_fl.launchers.slurm import Requeued, Slurm, SlurmHere
+from oneshot_fl.sweeps.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "sbatch.sh"
 
@@ -56,6 +59,52 @@ def test_the_script_is_the_one_that_was_read_and_found_right(queue, tmp_path):
     (script,) = queue.iterdir()
     plain = re.sub(r"\S*python\S*", "python", script.read_text().replace(str(tmp_path), "SWEEP"))
     assert plain == GOLDEN.read_text()
+
+
+class Cluster:
+    """Slurm as it deals with arrays: each is held to its own limit alone. Of jobs that run, the oldest ends first.
+
+    Jobs with odd numbers die once.
+    """
+
+    def __init__(self, scripts):
+        self.scripts, self.arrays, self.ended, self.most = scripts, [], set(), 0
+
+    def take(self, tasks):
+        """What the script that was written last says of these jobs."""
+        script = max(self.scripts.iterdir(), key=lambda path: path.stat().st_mtime_ns).read_text()
+        limit = re.search(r"--array=.*%(\d+)", script)
+        begun = [(task.number, task.attempt) for task in tasks]
+        self.arrays.append((begun, int(limit[1]) if limit else len(tasks)))
+        return [SimpleNamespace(done=partial(self._has_ended, job), result=partial(_end, *job)) for job in begun]
+
+    def _has_ended(self, job):
+        return job in self.ended
+
+    def step(self, _running):
+        left = [([job for job in jobs if job not in self.ended], limit) for jobs, limit in self.arrays]
+        running = [job for jobs, limit in left for job in jobs[:limit]]
+        self.most = max(self.most, len(running))
+        self.ended.update(running[:1])
+
+
+def _end(number, attempt):
+    if number % 2 and attempt == 1:
+        raise RuntimeError("killed")
+    return Outcome("done", 0.5)
+
+
+@pytest.mark.parametrize(("array", "parallelism", "most"), [(16, 3, 3), (6, 3, 3), (6, None, 6), (2, 3, 2)])
+def test_more_jobs_than_one_array_has_do_not_run_at_once_either(queue, tmp_path, monkeypatch, array, parallelism, most):
+    engine = Slurm(jobs_per_gpu=1, folder=str(tmp_path / "%j"), array=array, array_parallelism=parallelism)
+    cluster, submit = Cluster(queue), engine.submit
+    monkeypatch.setattr(engine, "submit", lambda tasks: (submit(tasks), cluster.take(tasks))[1])
+    monkeypatch.setattr(engine, "pause", 0)
+    tasks = _tasks(tmp_path, 16)
+    talk = Talk(tmp_path, Manifest({task.number: task.overrides for task in tasks}), say=lambda _: None)
+    monkeypatch.setattr(talk, "look", cluster.step)
+    outcomes = run_all(engine, iter(tasks), talk, died=pytest.fail)
+    assert (len(outcomes), cluster.most) == (16, most)
 
 
 def test_what_slurm_does_not_know_is_one_line(queue, tmp_path):

@@ -33,6 +33,7 @@ def test_the_phases_are_those_that_the_method_goes_through(method, phases):
 def test_the_same_run_begun_again_is_the_same_and_another_is_not():
     once = _about("method=dense").id
     assert _about("method=dense", "logger=wandb", "store=/elsewhere").id == once
+    assert _about("method=dense", "workers=2", "trainer.jobs_per_gpu=2").id == once
     others = [_about(*each).id for each in (["method=dense", "seed=1"], ["method=dense", "study=s"], ["method=feddf"])]
     assert len({once, *others}) == 4
 

@@ -102,6 +102,15 @@ def test_a_run_of_another_study_is_missing_in_a_dashboard_alone(root, logger, ke
     assert len({_key(root, logger=logger, study=study) for study in "ab"}) == keys
 
 
+@pytest.mark.parametrize(("logger", "keys"), [("WandbLogger", 3), ("CSVLogger", 1)])
+def test_where_a_dashboard_shows_a_run_counts_and_else_nothing_of_it(root, monkeypatch, logger, keys):
+    found = set()
+    for name, value in [("WANDB_MODE", "disabled"), ("WANDB_MODE", "online"), ("WANDB_ENTITY", "us")]:
+        monkeypatch.setenv(name, value)
+        found.add(_key(root, logger={"its": {"_target_": f"lightning.pytorch.loggers.{logger}"}}))
+    assert len(found) == keys
+
+
 def test_data_of_a_users_function_may_come_from_anywhere(root, tmp_path):
     config = _config(root)
     config["data"]["_target_"] = "my_data.load"
@@ -260,6 +269,15 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     assert adopt(done, tmp_path / "again") == {"method": "dense"}
     assert {path.name for path in (tmp_path / "again").iterdir()} == {*LEFT, "metrics.csv"}
     assert adopt(done, done) == {"method": "dense"}
+
+
+def test_a_run_whose_folder_was_renamed_is_found_there(tmp_path):
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
+    _finish(done, "k")
+    place.remember(done)
+    done.rename(tmp_path / "renamed")
+    assert place.find(tmp_path / "renamed") == tmp_path / "renamed"
+    assert place.find(tmp_path / "elsewhere") is None
 
 
 def test_a_run_whose_logger_is_a_users_own_counts_only_where_it_lies(root, tmp_path, code):

@@ -1,10 +1,19 @@
 import json
+from enum import Enum
 
 import pytest
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.manifest import Manifest
-from oneshot_fl.sweeps.search import best_of, check_objective, closing_lines, searches, told, value_of
+from oneshot_fl.sweeps.search import (
+    best_of,
+    check_direction,
+    check_objective,
+    closing_lines,
+    searches,
+    told,
+    value_of,
+)
 
 GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
@@ -73,6 +82,25 @@ def test_a_search_without_validation_is_refused(config):
     with pytest.raises(OneshotError, match=r"must not choose by test images; set evaluate.validation=synthetic"):
         check_objective(OPTUNA, config)
     check_objective(OPTUNA, {"evaluate": {"validation": "proxy"}})
+
+
+class Direction(Enum):
+    """As the plugin's is."""
+
+    minimize = 1
+    maximize = 2
+
+
+@pytest.mark.parametrize("direction", ["maximize", Direction.maximize, ["minimize", "maximize"], ["minimize"]])
+def test_a_search_for_the_worst_or_for_several_values_is_refused(direction):
+    with pytest.raises(OneshotError, match=r"^hydra\.sweeper\.direction=.*: must be minimize; "):
+        check_direction(OPTUNA, direction)
+    check_direction(GRID, direction)
+
+
+@pytest.mark.parametrize("direction", ["minimize", Direction.minimize, None])
+def test_a_search_for_the_best_is_not(direction):
+    check_direction(OPTUNA, direction)
 
 
 @pytest.mark.parametrize(

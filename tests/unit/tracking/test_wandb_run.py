@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.tracking.loggers import opened
 from oneshot_fl.tracking.told import About, Outcome
-from oneshot_fl.tracking.wandb_run import WandbSink, summarised, told_of
+from oneshot_fl.tracking.wandb_run import PUBLIC, WandbSink, destination, summarised, told_of
 from tests.wandb_records import read_back
 
 SUMMARY = {
@@ -109,6 +109,40 @@ def test_what_the_loggers_file_sets_counts(offline):
     sink.close(failed=False)
     found = read_back(offline)
     assert (found.run["display_name"], found.run["tags"]) == ("mine", ["own"])
+
+
+@pytest.fixture
+def unsaid(monkeypatch, tmp_path):
+    """An environment that says nothing to W&B."""
+    for name in ("MODE", "ENTITY", "PROJECT", "BASE_URL", "API_KEY"):
+        monkeypatch.delenv(f"WANDB_{name}", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return tmp_path / "netrc"
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "seen"),
+    [
+        ({"mode": None, "entity": None}, {}, ("offline", None, None, PUBLIC)),
+        ({}, {"MODE": "disabled"}, ("disabled", None, None, PUBLIC)),
+        ({}, {"API_KEY": "k" * 40}, ("online", None, None, PUBLIC)),
+        ({}, {"ENTITY": "us", "PROJECT": "p"}, ("offline", "us", "p", PUBLIC)),
+        ({}, {"BASE_URL": "https://here.org"}, ("offline", None, None, "https://here.org")),
+        ({"mode": "online", "entity": "me"}, {"MODE": "disabled", "ENTITY": "us"}, ("online", "me", None, PUBLIC)),
+    ],
+)
+def test_a_loggers_settings_say_where_its_run_is_seen_and_else_the_environment(
+    unsaid, monkeypatch, settings, variables, seen
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    assert destination(settings) == seen
+
+
+@pytest.mark.parametrize(("server", "mode"), [("api.wandb.ai", "online"), ("elsewhere.org", "offline")])
+def test_what_wandb_login_leaves_counts_for_its_server(unsaid, server, mode):
+    unsaid.write_text(f"machine {server}\n  login user\n  password {'k' * 40}\n")
+    assert destination({})[0] == mode
 
 
 @pytest.mark.parametrize(
