@@ -126,14 +126,32 @@ def test_grey_of_more_than_8_bits_is_refused_without_a_range(tmp_path, name, kin
         _decoded(tmp_path / name, Image.fromarray(np.full((2, 2), 3000, kind)))
 
 
+def _tiff(path, values, *, bits, order="<", photometric=1, orientation=1):
+    """A grey TIFF of two times two values, whose bytes `order` says the order of."""
+    tags = {256: 2, 257: 2, 258: bits, 259: 1, 262: photometric, 273: 8, 274: orientation, 278: 2, 279: bits // 2}
+    pixels = struct.pack(f"{order}4{'B' if bits == 8 else 'H'}", *values).ljust(8, b"\0")
+    entries = b"".join(struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0) for tag, value in tags.items())
+    header = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 16)
+    path.write_bytes(header + pixels + struct.pack(f"{order}H", len(tags)) + entries + b"\0" * 4)
+
+
 def test_big_endian_16_bits(tmp_path):
     path = tmp_path / "0.tif"
-    values = struct.pack(">4H", 0, 1200, 3000, 4095)
-    tags = [(256, 2), (257, 2), (258, 16), (259, 1), (262, 1), (273, 8), (278, 2), (279, 8)]
-    entries = b"".join(struct.pack(">HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
-    path.write_bytes(b"MM\0*" + struct.pack(">I", 16) + values + struct.pack(">H", len(tags)) + entries + b"\0" * 4)
+    _tiff(path, (0, 1200, 3000, 4095), bits=16, order=">")
     assert Image.open(path).mode == "I;16B"
     assert decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist() == [0, 75, 187, 255]
+
+
+@pytest.mark.parametrize(("bits", "white"), [(8, 255), (16, 4095)])
+@pytest.mark.parametrize(("photometric", "expected"), [(1, [0, 51, 204, 255]), (0, [255, 204, 51, 0])])
+@pytest.mark.parametrize("orientation", [1, 3])
+def test_a_tiff_whose_0_is_white_is_turned_round_whatever_its_bits(
+    tmp_path, bits, white, photometric, expected, orientation
+):
+    path, values = tmp_path / "0.tif", (0, white // 5, 4 * white // 5, white)
+    _tiff(path, values, bits=bits, photometric=photometric, orientation=orientation)
+    decoded = decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist()
+    assert decoded == (expected if orientation == 1 else expected[::-1])
 
 
 def test_floats_from_0_to_1(tmp_path):
