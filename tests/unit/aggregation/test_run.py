@@ -358,6 +358,21 @@ def test_a_model_of_ones_own_is_trained_and_made_the_servers_from_a_folder_of_on
     assert (code, "server_model=tiny: there is no choice of that name" in printed) == (2, True), printed
 
 
+def test_more_architectures_than_a_model_file_holds_are_told_before_anything_is_made(own, folder, call, tmp_path):
+    target = "own_architecture.tiny"
+    for width in range(1, 22):
+        told = ModelDescription("classifier", ({"_target_": target, "width": width},), SMALL, tuple("abc"))
+        write_model(folder / f"{width}.safetensors", build(told, allowed=[target]).state_dict(), told)
+    words = (str(folder), "--out", str(tmp_path / "out"), "--allow", target, "gate=none")
+    code, printed = call(*words, "method=fedavg")
+    assert (code, "would be 21 architectures that vote, and a model file holds 20" in printed) == (2, True), printed
+    assert not list((tmp_path / "out").iterdir())
+    (folder / "21.safetensors").unlink()
+    code, printed = call(*words, "method=fedavg")
+    assert code == 0, printed
+    assert len(read_model(tmp_path / "out" / "server.safetensors").description.architectures) == 20
+
+
 def test_models_that_differ_in_a_function_alone_are_not_averaged_as_one(own, folder, tmp_path):
     target, written = "own_architecture.Activated", {}
     for act in ("sin", "tanh"):
