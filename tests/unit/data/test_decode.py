@@ -9,6 +9,7 @@ from PIL import Image
 
 from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.errors import OneshotError
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour
 
 AS_IT_IS = Decoding(size=None, channels=3)
 GREY = Decoding(size=None, channels=1)
@@ -100,14 +101,6 @@ def test_a_picture_is_turned_as_its_exif_says(tmp_path, orientation, expected):
     assert _decoded(tmp_path / "0.png", Image.fromarray(LEFT_TO_RIGHT), exif=exif).tolist() == [expected]
 
 
-DEEP = {
-    "16-bit png": ("0.png", np.uint16),
-    "16-bit tiff": ("0.tif", np.uint16),
-    "32-bit tiff": ("0.tif", np.int32),
-    "float tiff": ("0.tif", np.float32),
-}
-
-
 @pytest.mark.parametrize(("name", "kind"), DEEP.values(), ids=DEEP)
 def test_grey_of_more_than_8_bits_is_scaled_by_one_range_for_all_files(tmp_path, name, kind):
     """Two 12-bit values that both were white before."""
@@ -174,21 +167,9 @@ def test_8_bits_are_kept_whatever_the_range_of_deeper_images(tmp_path):
     assert _decoded(tmp_path / "0.png", _of("L", 77), Decoding(None, 1, tones=Tones(max_value=4095)))[0, 0, 0] == 77
 
 
-def _png_of_16_bit_colour(path, value):
-    """Pillow cannot write one."""
-    import zlib
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    pixels = zlib.compress(b"\0" + struct.pack(">3H", value, value, value))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
-
-
 def test_colour_of_16_bits_is_read_by_its_whole_range_or_refused(tmp_path):
     path = tmp_path / "0.png"
-    _png_of_16_bit_colour(path, 40000)
+    png_of_16_bit_colour(path, 40000)
     assert decode(path, Decoding(None, 3, tones=Tones(max_value=65535))).flatten().tolist() == [40000 // 256] * 3
     for max_value, told in ((None, "null"), (4095, "4095")):
         with pytest.raises(OneshotError, match=rf"^data\.max_value={told}: .*16 bits of colour; set .*=65535"):
