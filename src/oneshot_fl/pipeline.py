@@ -40,7 +40,13 @@ from oneshot_fl.reporting.cost import ledger_of_run
 from oneshot_fl.reporting.plots import draw_all
 from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
-from oneshot_fl.reporting.summary import class_counts, final_metrics, summarise, write_results
+from oneshot_fl.reporting.summary import (
+    class_counts,
+    description_of_run,
+    final_metrics,
+    summarise,
+    write_results,
+)
 from oneshot_fl.session import session
 from oneshot_fl.tracking.loggers import RunLog
 from oneshot_fl.tracking.progress import Progress, terminal
@@ -55,6 +61,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
         for note in given.data.notes:
             context.progress.note(note)
+        description_of_run(experiment, given.data)  # a model that nothing can read is not worth making
         check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
         check_panels(experiment, given.data)

@@ -13,7 +13,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Quarantined
 from oneshot_fl.phases.clients.train import TrainedClient
-from oneshot_fl.pipeline import admit, received, serve
+from oneshot_fl.pipeline import admit, received, run, serve
 from tests.composing import compose_config
 from tests.parts import SMALL, decoder_of, uploads_of
 
@@ -60,6 +60,21 @@ def test_a_method_cannot_do_without_a_kind_of_uploads_that_was_turned_away(metho
 def test_what_a_method_does_not_need_may_be_turned_away(context):
     assert _admitted("fedmho", DECODERS, context).decoders == DECODERS.decoders
     assert _admitted("dense", CLASSIFIERS, context).classifiers == CLASSIFIERS.classifiers
+
+
+MODELS = (
+    *("cnn1", "cnn2", "cnn2_group", "cnn2_plain", "cnn2_torch", "cnn3", "cnn3_group", "cnn3_plain", "cnn5", "lenet5"),
+    *("vgg9", "vgg11", "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3", "shufflenet_v2", "googlenet"),
+    *("efficientnet_v2_s", "fedcvae_cnn", "fedmho_cnn"),
+)
+
+
+def test_a_model_that_no_file_can_describe_is_told_before_anybody_trains(tmp_path):
+    chosen = ("model=mixed", f"model.names=[{','.join(MODELS)}]", "partition.clients=21", f"store={tmp_path}/store")
+    plan = experiment_of(compose_config("trainer=cpu", "logger=none", "method=fedavg", "partition=iid", *chosen))
+    with pytest.raises(OneshotError, match=r"^method=fedavg: the server's model would be 21 architectures"):
+        run(plan, tmp_path / "run")
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def _served(method, context, models):

@@ -51,8 +51,8 @@ def train_client(
         counts: whether it tells its label counts; a decoder always does.
 
     Raises:
-        OneshotError: `out` has another ending than uploads, an override is wrong, the images cannot be read, or
-            training diverged.
+        OneshotError: `out` has another ending than uploads, an override is wrong, noise that protects the images is
+            drawn from a seed that others know, the images cannot be read, or training diverged.
     """
     check_name(out)
     if isinstance(class_names, str):
@@ -63,6 +63,7 @@ def train_client(
             f"number={number}: the federation has {len(experiment.clients)} clients, counted from 0; set "
             "partition.clients to how many there are"
         )
+    _check_secret(experiment.clients[number], overrides)
     plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
@@ -91,6 +92,8 @@ NOT_HERE = {
 }
 """Why overrides of a group have no place in the training of one client."""
 STILL_HERE = ("method", "partition.clients")
+SEEDS = frozenset({"seed", "clients.seed"})
+"""What noise is drawn from."""
 
 
 def _check_override(override: str) -> None:
@@ -115,6 +118,15 @@ def _check_default_method(settings: Mapping[str, Any]) -> None:
         raise OneshotError(
             f"clients.kinds=[cvae]: clients upload decoders alone, and method={settings['method']['name']}, which "
             f"nobody chose, works on classifiers; add {OF_DECODERS}"
+        )
+
+
+def _check_secret(plan: ClientPlan, overrides: Sequence[str]) -> None:
+    """Whoever knows the seed can take the noise off again, and there would be no guarantee."""
+    if plan.training.epsilon is not None and not SEEDS & set(map(key_of, overrides)):
+        raise OneshotError(
+            f"clients.epsilon={plan.training.epsilon:g}: noise is drawn from seed, and {plan.training.seed} is "
+            "everybody's; add seed=NUMBER that only this client knows"
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.found import Found
+from oneshot_fl.aggregation.room import crowding
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
@@ -131,12 +132,13 @@ def _without(members: Sequence[Member], quarantined: Sequence[Quarantined]) -> l
 
 
 def _built(read: Sequence[Member], unusable: Sequence[Quarantined], turned_away: Sequence[Quarantined]) -> Federation:
-    """The federation of those of `read` whose images most of them take."""
-    if not read:
-        reasons = [f"{one.name}: {one.reason}" for one in [*unusable, *turned_away]]
-        more = f"; and {len(reasons) - TOLD} more" * (len(reasons) > TOLD)
-        raise NothingLeftError(f"no upload can be used ({'; '.join(reasons[:TOLD])}{more})")
-    members = _of_most_images(read)
+    """The federation of those of `read` whose images most of them take and whose classes one model can name."""
+    of_most = _of_most_images(read)
+    named = {one.name: one.description.class_names for one in of_most}
+    crowded = [Quarantined(name, why) for name, why in crowding(named).items()]
+    members = _without(of_most, crowded)
+    if not members:
+        raise _nothing_left([*unusable, *turned_away, *crowded])
     size = _images_of(members[0])
     others = [_of_other_images(one, size) for one in read if _images_of(one) != size]
     names = tuple(dict.fromkeys(name for one in members for name in one.description.class_names))
@@ -146,8 +148,14 @@ def _built(read: Sequence[Member], unusable: Sequence[Quarantined], turned_away:
         )
     spec = _common_spec([one.description.spec for one in members], len(names))
     tones = _common_tones([one.description.tones for one in members])
-    uploads = _uploads(members, spec, names, [*unusable, *others, *turned_away])
+    uploads = _uploads(members, spec, names, [*unusable, *others, *crowded, *turned_away])
     return Federation(spec, tones, names, tuple(members), uploads)
+
+
+def _nothing_left(quarantined: Sequence[Quarantined]) -> NothingLeftError:
+    reasons = [f"{one.name}: {one.reason}" for one in quarantined]
+    more = f"; and {len(reasons) - TOLD} more" * (len(reasons) > TOLD)
+    return NothingLeftError(f"no upload can be used ({'; '.join(reasons[:TOLD])}{more})")
 
 
 def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:

@@ -68,7 +68,7 @@ def check_name(out: Path) -> None:
     Raises:
         OneshotError: it ends otherwise.
     """
-    if out.suffix != SUFFIX:
+    if not _is_upload(out.name):
         raise OneshotError(f"{out}: must end in {SUFFIX}, by which uploads are known")
 
 
@@ -151,7 +151,7 @@ def _in_zip(path: Path, largest: int) -> Iterator[Entry]:
     if len(members) > MOST_MEMBERS:
         raise OneshotError(f"{path}: holds {len(members):,} files and folders, more than {MOST_MEMBERS:,}")
     names = [PurePosixPath(member.filename) for member in members]
-    if any(name.name == PICKLED for name in names) and not any(name.suffix == SUFFIX for name in names):
+    if any(name.name == PICKLED for name in names) and not any(_is_upload(name.name) for name in names):
         raise OneshotError(
             f"{path}: is a model as torch.save writes it and no zip of uploads; oneshot-fl pack makes an upload of it"
         )
@@ -204,8 +204,13 @@ def _check_place(member: zipfile.ZipInfo, name: str) -> None:
 
 
 def _check_suffix(path: str, name: str) -> None:
-    if not path.endswith(SUFFIX):
+    if not _is_upload(path):
         raise OneshotError(f"{name}: is no {SUFFIX} file, and nothing else is read (no pickle, weights_only or not)")
+
+
+def _is_upload(path: str) -> bool:
+    """By its ending, in whatever letters: some file systems, and those who send from them, make all of them large."""
+    return path.lower().endswith(SUFFIX)
 
 
 def _counts(name: str) -> bool:

@@ -25,6 +25,7 @@ from oneshot_fl.data.images import check_layout, labelled, read_images, tree_by_
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
+from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.parts.uploads import Quarantined
 from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.trainer import device_of
@@ -34,7 +35,7 @@ from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.earlier import tell_of_export
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.server_file import write_server
+from oneshot_fl.reporting.server_file import server_description, write_server
 from oneshot_fl.session import session
 from oneshot_fl.tracking.progress import terminal
 
@@ -102,6 +103,7 @@ def _aggregated(
         for each in member.architectures
     ]
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
+    _description(federation, plan)
     tested, of_test = (None, ()) if test is None else _test_set(test, federation, plan)
     notes = [*of_plan, *note_of_look_alikes(federation.class_names), *of_test, *_note_of_untested(federation, tested)]
     data_key = _key(federation, tested)
@@ -119,6 +121,13 @@ def _aggregated(
         summary = _written(out, federation, plan, served, evaluated, [*notes, *late], seconds, console)
         context.log.outcome(outcome(summary, served, [out / MODEL, out / SUMMARY]))
     return summary
+
+
+def _description(federation: Federation, plan: Serving) -> ModelDescription:
+    """What the model's file will say of it, or an `OneshotError` that says why nothing could read it again."""
+    return server_description(
+        plan.student, federation.spec, federation.class_names, method=plan.method.name, tones=federation.tones
+    )
 
 
 def _check_apart(uploads: Path, out: Path) -> None:
@@ -215,16 +224,9 @@ def _written(
     added = contributions(used, served.server, federation.spec) if used.classifiers else None
     report = report_of(federation, served, added, evaluated, notes)
     summary = summary_of(federation, plan, served, evaluated, report, seconds)
+    accuracy = summary["server"]["accuracy_last"]
     write_server(
-        out,
-        served.server.model,
-        plan.student,
-        federation.spec,
-        federation.class_names,
-        method=plan.method.name,
-        accuracy=summary["server"]["accuracy_last"],
-        temperature=served.temperature,
-        tones=federation.tones,
+        out, served.server.model, _description(federation, plan), accuracy=accuracy, temperature=served.temperature
     )
     tell_of_export(out)
     write_atomically(out / CONFIG, yaml.safe_dump(dict(plan.config), sort_keys=False))

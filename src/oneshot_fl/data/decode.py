@@ -36,6 +36,8 @@ NO_IMAGE = ("is not a readable image", "remove or replace it")
 DEEP = ("I", "F")
 """Modes of one channel with more than 8 bits, besides those that begin with `I;16`."""
 WHITE_OF_16_BITS = 65535
+PHOTOMETRIC = 262
+"""The TIFF tag that is 0 where 0 is white."""
 MID_GREY = 128
 
 Byte = Annotated[int, Rule("a whole number from 0 (black) to 255 (white)", lambda value: 0 <= value <= 255)]
@@ -174,7 +176,7 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     if deep_colour:
         _check_deep_colour(how.tones)
     elif _is_deep_grey(upright):
-        upright = _scaled(upright, how.tones.max_value)
+        upright = _scaled(upright, how.tones.max_value, zero_is_white=_zero_is_white(image))
     if upright.has_transparency_data:
         upright = _composited(upright, how.tones.background)
     return upright.convert("RGB" if how.channels == 3 else "L")
@@ -182,6 +184,11 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
 
 def _is_deep_grey(image: "Image.Image") -> bool:
     return image.mode in DEEP or image.mode.startswith("I;16")
+
+
+def _zero_is_white(image: "Image.Image") -> bool:
+    """Whether a TIFF says so: Pillow turns such greys round where they have 8 bits, and keeps deeper ones."""
+    return bool(getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == 0)
 
 
 def _refuse_several(image: "Image.Image") -> None:
@@ -201,8 +208,10 @@ def _check_deep_colour(tones: Tones) -> None:
         )
 
 
-def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
+def _scaled(image: "Image.Image", max_value: float | None, *, zero_is_white: bool) -> "Image.Image":
     """Grey values from 0 to `max_value` as bytes, beside them which pixels are transparent, where a file says so.
+
+    Where 0 is white, `max_value` is black.
 
     Raises:
         UnsuitableImageError: there is no `max_value`, or a value is none or lies outside.
@@ -226,7 +235,8 @@ def _scaled(image: "Image.Image", max_value: float | None) -> "Image.Image":
             "set data.max_value to at least the largest value of all images",
             max_value=f"{max_value:g}",
         )
-    scaled = Image.fromarray(np.rint(values * (255 / max_value)).astype(np.uint8))
+    greys = max_value - values if zero_is_white else values
+    scaled = Image.fromarray(np.rint(greys * (255 / max_value)).astype(np.uint8))
     if (clear := image.info.get("transparency")) is not None:
         scaled.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype(np.uint8)))
     return scaled

@@ -22,13 +22,17 @@ KEY = "oneshot_fl"
 """Of the metadata."""
 LONGEST = 1_000_000
 """Characters of the JSON text."""
+MOST_ARCHITECTURES = 20
 MOST_VALUES, DEEPEST = 200, 3
 """Values inside one architecture, and how deep they are nested."""
 
 Kind = Literal["classifier", "decoder"]
 """Images to logits, or the decoder of a conditional VAE."""
 Accuracy = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 <= value <= 1)]
-Architectures = Annotated[list[dict[str, Any]], Rule("a list of 1 to 20 architectures", lambda v: 1 <= len(v) <= 20)]
+Architectures = Annotated[
+    list[dict[str, Any]],
+    Rule(f"a list of 1 to {MOST_ARCHITECTURES} architectures", lambda v: 1 <= len(v) <= MOST_ARCHITECTURES),
+]
 TABLE: dict[str, Any] = {
     "format": int,
     "kind": Kind,
@@ -158,7 +162,10 @@ def _parsed(metadata: Mapping[str, str], source: str) -> dict[str, Any]:
             f"{source}: says nothing of its model (no metadata under {KEY!r}); make it with `oneshot-fl pack`"
         )
     if len(text) > LONGEST:
-        raise OneshotError(f"{source}: what it says of its model is longer than {LONGEST:,} characters")
+        raise OneshotError(
+            f"{source}: what it says of its model has {len(text):,} characters, more than {LONGEST:,}; names of "
+            "classes take most of them"
+        )
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.errors import NothingLeftError
+from oneshot_fl.models.bank import architecture
 from oneshot_fl.parts.uploads import Server, Uploads
 
 
@@ -86,15 +87,14 @@ class AverageWhereAlike:
 
 
 def _alike(student: nn.Module, uploads: Uploads) -> tuple[list[dict[str, Tensor]], list[int]]:
-    """State dicts and numbers of samples of the clients all of whose tensors are named and shaped as the student's."""
-    wanted = _shapes(student.state_dict())
-    pairs = zip((model.state_dict() for model in uploads.models), uploads.sizes, strict=True)
-    found = [(state, size) for state, size in pairs if _shapes(state) == wanted]
+    """State dicts and numbers of samples of the clients of the student's architecture.
+
+    Tensors alone would not tell: weights of two activations have a mean that neither of them works with.
+    """
+    wanted = architecture(student)
+    pairs = zip(uploads.models, uploads.sizes, strict=True)
+    found = [(model.state_dict(), size) for model, size in pairs if architecture(model) == wanted]
     return [state for state, _ in found], [size for _, size in found]
-
-
-def _shapes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in state.items()}
 
 
 def mean_state(states: list[dict[str, Tensor]], sizes: list[int]) -> dict[str, Tensor]:

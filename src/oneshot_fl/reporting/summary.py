@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oneshot_fl.config.record import CONFIG, SUMMARY
+from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
 from oneshot_fl.models.classifiers import upload_bytes
+from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
@@ -24,7 +26,7 @@ from oneshot_fl.phases.validate import Validation
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.earlier import remove_figures, tell_of_export
 from oneshot_fl.reporting.run_result import RunResult
-from oneshot_fl.reporting.server_file import write_server
+from oneshot_fl.reporting.server_file import server_description, write_server
 from oneshot_fl.reporting.versions import versions
 
 
@@ -228,19 +230,22 @@ def write_results(folder: Path, experiment: Experiment, summary: Mapping[str, An
     """
     remove_figures(folder)
     write_atomically(folder / CONFIG, yaml.safe_dump(dict(experiment.config), sort_keys=False))
-    write_server(
-        folder,
-        result.server.model,
-        experiment.student,
-        result.data.spec,
-        result.data.class_names,
-        method=experiment.method.name,
-        accuracy=result.evaluated.accuracies.server,
-        temperature=result.temperature,
-        tones=result.data.tones,
-    )
+    told = description_of_run(experiment, result.data)
+    accuracy = result.evaluated.accuracies.server
+    write_server(folder, result.server.model, told, accuracy=accuracy, temperature=result.temperature)
     tell_of_export(folder)
     write_atomically(folder / SUMMARY, json.dumps(summary, indent=1))
+
+
+def description_of_run(experiment: Experiment, data: Dataset) -> ModelDescription:
+    """What `server.safetensors` will say of the model of a run.
+
+    Raises:
+        OneshotError: nothing could read it again.
+    """
+    return server_description(
+        experiment.student, data.spec, data.class_names, method=experiment.method.name, tones=data.tones
+    )
 
 
 CALIBRATED = {"temperature": "temperature", "ece_calibrated": "ece"}

@@ -25,7 +25,10 @@ by Pillow's antialiased bilinear filter, and divided by 255. {deep}.
 import numpy as np
 from PIL import Image, ImageOps
 
-picture = ImageOps.exif_transpose(Image.open("image.png")).convert("RGBA")
+picture = Image.open("image.png")
+if picture.mode[0] in "IF" or ";16" in str(picture.tile):
+    raise ValueError("more than 8 bits, which these lines would cut off")
+picture = ImageOps.exif_transpose(picture).convert("RGBA")
 picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) * 3), picture).convert("{mode}")
 picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)
 pixels = np.asarray(picture, np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255
@@ -138,9 +141,9 @@ def _input(served: ServedModel) -> str:
     """As `data.decode` does it, which whoever has the card need not have."""
     spec, white = served.spec, served.tones.max_value
     done = (
-        "are refused"
+        "are refused, and so are colours"
         if white is None
-        else f"are multiplied by 255 / {white:g}\nand rounded before that, which these lines leave out"
+        else f"are multiplied by 255 / {white:g}\nand rounded before that, and these lines refuse them"
     )
     return INPUT.format(
         size=spec.size,

@@ -118,3 +118,15 @@ def test_a_model_that_does_not_take_the_images_is_not_trained(images, tmp_path):
     chosen = (*OWN, f"store={tmp_path}/store", "model=torchvision", "model.architecture=vit_b_16")
     with pytest.raises(OneshotError, match="vit_b_16: cannot be built for"):
         train_client(images, chosen, out=tmp_path / "client.safetensors", number=0, class_names=[], counts=False)
+
+
+@pytest.mark.parametrize("private", ["clients=dp", "clients.epsilon=8"])
+def test_noise_that_everybody_can_draw_again_is_refused(private, images, tmp_path):
+    out, more = tmp_path / "a.safetensors", ("clients.delta=0.001", "clients.clip=1") * (private != "clients=dp")
+    chosen = (*OWN, private, *more, "model=cnn2_group", "clients.epochs=1", f"store={tmp_path}/store")
+    line = r"^clients\.epsilon=8: noise is drawn from seed, and 0 is everybody's; add seed=NUMBER that only this client"
+    with pytest.raises(OneshotError, match=line):
+        train_client(images, chosen, out=out, number=0, class_names=[], counts=False)
+    assert not out.exists()
+    train_client(images, (*chosen, "seed=918273645"), out=out, number=0, class_names=[], counts=False)
+    assert out.exists()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from oneshot_fl.aggregation import room
 from oneshot_fl.aggregation.federation import federation_of
 from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.config.described import build
@@ -266,6 +267,23 @@ def test_uploads_that_together_know_one_class_are_refused(write, folder):
         _of(folder)
     write("three", classes="b")
     assert _of(folder).class_names == ("a", "b")
+
+
+def test_an_upload_whose_classes_no_model_has_place_for_is_quarantined(write, folder):
+    write("a", classes=[f"class {number}" for number in range(9_998)])
+    write("b")
+    write("c", classes="cd")
+    federation = _of(folder)
+    assert federation.class_names == ("a", "b", "c", "d")
+    assert _reasons(federation)["a.safetensors"].startswith("names 9,998 classes: with those")
+    assert len(_of(folder, entrance=entrance_of(["gate=checks"])).uploads.quarantined) == 1
+
+
+def test_where_no_upload_has_place_the_reason_is_told(write, folder, monkeypatch):
+    monkeypatch.setattr(room, "MOST_CLASSES", 2)
+    write("a")
+    with pytest.raises(NothingLeftError, match=r"^no upload can be used \(a\.safetensors: names 3 classes"):
+        _of(folder)
 
 
 def test_of_many_reasons_why_no_upload_can_be_used_the_first_are_told(folder):

@@ -50,6 +50,14 @@ def test_a_folder_and_its_zip_hold_the_same_uploads(write, folder, tmp_path):
     assert _reasons(folder) == _reasons(tmp_path / "all.zip") == {"one.safetensors": "", "below/two.safetensors": ""}
 
 
+def test_an_ending_in_large_letters_is_an_uploads_too(write, folder, tmp_path):
+    content = write("one").rename(folder / "NORTH.SAFETENSORS").read_bytes()
+    _zip(tmp_path / "all.zip", {"NORTH.SAFETENSORS": content, "weights/data.pkl": b"", "README.TXT": b""})
+    assert _reasons(folder) == {"NORTH.SAFETENSORS": ""}
+    assert _reasons(tmp_path / "all.zip")["NORTH.SAFETENSORS"] == ""
+    found.check_name(tmp_path / "South.SafeTensors")
+
+
 def test_pickles_are_never_read_whatever_they_are_called(folder):
     class Harm:
         def __reduce__(self):

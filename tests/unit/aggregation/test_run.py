@@ -13,11 +13,13 @@ from PIL import Image
 import oneshot_fl
 from oneshot_fl import cli
 from oneshot_fl.aggregation.run import _key, _older_told
-from oneshot_fl.config.described import load
+from oneshot_fl.config.described import build, load
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.model_file import read_model
+from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.models.model_file import read_model, write_model
+from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.about import about
 from tests.parts import SMALL
@@ -307,7 +309,17 @@ def test_the_public_face_does_the_same(uploads, tmp_path):
     assert (tmp_path / "out" / "server.safetensors").is_file()
 
 
-OWN_MODEL = """from torch import nn
+OWN_MODEL = """import torch
+from torch import nn
+
+
+class Activated(nn.Linear):
+    def __init__(self, spec, *, act):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+        self.act = getattr(torch, act)
+
+    def forward(self, x):
+        return 3 * self.act(super().forward(x.flatten(1)))
 
 
 def tiny(spec, *, width):
@@ -344,3 +356,31 @@ def test_a_model_of_ones_own_is_trained_and_made_the_servers_from_a_folder_of_on
     assert (code, "2 of 2 uploads used" in printed) == (0, True), printed
     code, printed = call(*words, "--allow", *allow)
     assert (code, "server_model=tiny: there is no choice of that name" in printed) == (2, True), printed
+
+
+def test_more_architectures_than_a_model_file_holds_are_told_before_anything_is_made(own, folder, call, tmp_path):
+    target = "own_architecture.tiny"
+    for width in range(1, 22):
+        told = ModelDescription("classifier", ({"_target_": target, "width": width},), SMALL, tuple("abc"))
+        write_model(folder / f"{width}.safetensors", build(told, allowed=[target]).state_dict(), told)
+    words = (str(folder), "--out", str(tmp_path / "out"), "--allow", target, "gate=none")
+    code, printed = call(*words, "method=fedavg")
+    assert (code, "would be 21 architectures that vote, and a model file holds 20" in printed) == (2, True), printed
+    assert not list((tmp_path / "out").iterdir())
+    (folder / "21.safetensors").unlink()
+    code, printed = call(*words, "method=fedavg")
+    assert code == 0, printed
+    assert len(read_model(tmp_path / "out" / "server.safetensors").description.architectures) == 20
+
+
+def test_models_that_differ_in_a_function_alone_are_not_averaged_as_one(own, folder, tmp_path):
+    target, written = "own_architecture.Activated", {}
+    for act in ("sin", "tanh"):
+        told = ModelDescription("classifier", ({"_target_": target, "act": act},), SMALL, tuple("abc"))
+        written[act] = build(told, allowed=[target])
+        written[act].weight.data += 0.1 * torch.randn(3, 64)
+        write_model(folder / f"{act}.safetensors", written[act].state_dict(), told)
+    chosen = ("method=fedavg", *HERE, f"store={tmp_path}/store")
+    made = oneshot_fl.aggregate(folder, *chosen, folder=tmp_path / "out", allow=[target]).model(allowed=[target])
+    for member, alone in zip(members_of(made.model), written.values(), strict=True):
+        assert torch.equal(member.weight, alone.weight)

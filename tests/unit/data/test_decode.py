@@ -9,6 +9,7 @@ from PIL import Image
 
 from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.errors import OneshotError
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour
 
 AS_IT_IS = Decoding(size=None, channels=3)
 GREY = Decoding(size=None, channels=1)
@@ -100,14 +101,6 @@ def test_a_picture_is_turned_as_its_exif_says(tmp_path, orientation, expected):
     assert _decoded(tmp_path / "0.png", Image.fromarray(LEFT_TO_RIGHT), exif=exif).tolist() == [expected]
 
 
-DEEP = {
-    "16-bit png": ("0.png", np.uint16),
-    "16-bit tiff": ("0.tif", np.uint16),
-    "32-bit tiff": ("0.tif", np.int32),
-    "float tiff": ("0.tif", np.float32),
-}
-
-
 @pytest.mark.parametrize(("name", "kind"), DEEP.values(), ids=DEEP)
 def test_grey_of_more_than_8_bits_is_scaled_by_one_range_for_all_files(tmp_path, name, kind):
     """Two 12-bit values that both were white before."""
@@ -126,14 +119,32 @@ def test_grey_of_more_than_8_bits_is_refused_without_a_range(tmp_path, name, kin
         _decoded(tmp_path / name, Image.fromarray(np.full((2, 2), 3000, kind)))
 
 
+def _tiff(path, values, *, bits, order="<", photometric=1, orientation=1):
+    """A grey TIFF of two times two values, whose bytes `order` says the order of."""
+    tags = {256: 2, 257: 2, 258: bits, 259: 1, 262: photometric, 273: 8, 274: orientation, 278: 2, 279: bits // 2}
+    pixels = struct.pack(f"{order}4{'B' if bits == 8 else 'H'}", *values).ljust(8, b"\0")
+    entries = b"".join(struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0) for tag, value in tags.items())
+    header = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 16)
+    path.write_bytes(header + pixels + struct.pack(f"{order}H", len(tags)) + entries + b"\0" * 4)
+
+
 def test_big_endian_16_bits(tmp_path):
     path = tmp_path / "0.tif"
-    values = struct.pack(">4H", 0, 1200, 3000, 4095)
-    tags = [(256, 2), (257, 2), (258, 16), (259, 1), (262, 1), (273, 8), (278, 2), (279, 8)]
-    entries = b"".join(struct.pack(">HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
-    path.write_bytes(b"MM\0*" + struct.pack(">I", 16) + values + struct.pack(">H", len(tags)) + entries + b"\0" * 4)
+    _tiff(path, (0, 1200, 3000, 4095), bits=16, order=">")
     assert Image.open(path).mode == "I;16B"
     assert decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist() == [0, 75, 187, 255]
+
+
+@pytest.mark.parametrize(("bits", "white"), [(8, 255), (16, 4095)])
+@pytest.mark.parametrize(("photometric", "expected"), [(1, [0, 51, 204, 255]), (0, [255, 204, 51, 0])])
+@pytest.mark.parametrize("orientation", [1, 3])
+def test_a_tiff_whose_0_is_white_is_turned_round_whatever_its_bits(
+    tmp_path, bits, white, photometric, expected, orientation
+):
+    path, values = tmp_path / "0.tif", (0, white // 5, 4 * white // 5, white)
+    _tiff(path, values, bits=bits, photometric=photometric, orientation=orientation)
+    decoded = decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist()
+    assert decoded == (expected if orientation == 1 else expected[::-1])
 
 
 def test_floats_from_0_to_1(tmp_path):
@@ -156,21 +167,9 @@ def test_8_bits_are_kept_whatever_the_range_of_deeper_images(tmp_path):
     assert _decoded(tmp_path / "0.png", _of("L", 77), Decoding(None, 1, tones=Tones(max_value=4095)))[0, 0, 0] == 77
 
 
-def _png_of_16_bit_colour(path, value):
-    """Pillow cannot write one."""
-    import zlib
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    pixels = zlib.compress(b"\0" + struct.pack(">3H", value, value, value))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
-
-
 def test_colour_of_16_bits_is_read_by_its_whole_range_or_refused(tmp_path):
     path = tmp_path / "0.png"
-    _png_of_16_bit_colour(path, 40000)
+    png_of_16_bit_colour(path, 40000)
     assert decode(path, Decoding(None, 3, tones=Tones(max_value=65535))).flatten().tolist() == [40000 // 256] * 3
     for max_value, told in ((None, "null"), (4095, "4095")):
         with pytest.raises(OneshotError, match=rf"^data\.max_value={told}: .*16 bits of colour; set .*=65535"):

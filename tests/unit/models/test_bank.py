@@ -1,3 +1,6 @@
+from copy import deepcopy
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -75,7 +78,7 @@ def test_features_are_what_enters_the_last_linear_layer():
 
 
 class _Scaled(nn.Module):
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: object) -> None:
         super().__init__()
         self.body, self.factor = nn.Linear(64, 3), factor
 
@@ -87,6 +90,64 @@ def test_models_of_other_settings_are_not_stacked_as_one():
     """`torch.func` would run all with the first one's factor."""
     assert all_alike([_Scaled(2.0), _Scaled(2.0).eval()])
     assert not all_alike([_Scaled(2.0), _Scaled(3.0)])
+
+
+def _leaky(slope: float):
+    return lambda x: nn.functional.leaky_relu(x, slope)
+
+
+FUNCTIONS = {
+    "built-in functions": (torch.relu, torch.tanh),
+    "classes": (nn.ReLU, nn.Tanh),
+    "lambdas of one line": (lambda x: x + 1, lambda x: x + 2),
+    "what functions were made with": (_leaky(0.1), _leaky(0.2)),
+    "what functions are called with": (partial(_leaky, slope=0.1), partial(_leaky, slope=0.2)),
+    "lists of them": ([torch.relu, 1], [torch.tanh, 1]),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_are_settings_too(one, other):
+    assert all_alike([_Scaled(one), deepcopy(_Scaled(one))])
+    assert not all_alike([_Scaled(one), _Scaled(other)])
+
+
+def test_a_function_that_holds_itself_is_looked_into_only_so_deep():
+    def again(x):
+        return again(x)
+
+    assert all_alike([_Scaled(again), _Scaled(again)])
+
+
+def test_two_classes_that_are_called_alike_are_two_architectures():
+    def build():
+        class Net(nn.Linear):
+            pass
+
+        return Net
+
+    net, namesake = build(), build()
+    namesake.__module__ = "elsewhere"
+    assert all_alike([net(2, 2), net(2, 2)])
+    assert not all_alike([net(2, 2), namesake(2, 2)])
+
+
+class _Activated(nn.Module):
+    def __init__(self, activation) -> None:
+        super().__init__()
+        self.body, self.activation = nn.Linear(64, 3), activation
+
+    def forward(self, x):
+        return self.activation(self.body(x.flatten(1)))
+
+
+def test_clients_that_differ_in_a_function_alone_answer_each_with_its_own():
+    """Where clients of one architecture are stacked, which runs the first one's function for all."""
+    models, x = [_Activated(torch.relu), _Activated(torch.tanh)], torch.randn(4, 1, 8, 8)
+    bank = ClientBank(models)
+    assert ClientBank(models[:1] * 2)._stacks_on(torch.device("cuda"))
+    assert not bank._stacks_on(torch.device("cuda"))
+    assert_close(bank(x).logits, torch.stack([model(x) for model in models]))
 
 
 class _HeadFirst(nn.Module):

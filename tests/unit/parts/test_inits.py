@@ -30,6 +30,20 @@ def test_average_takes_the_clients_of_the_students_architecture():
     assert_close(student[0].weight, torch.tensor([[2.0]]))  # (30*1 + 10*5) / 40
 
 
+class _Activated(nn.Linear):
+    def __init__(self, activation, weight: float) -> None:
+        super().__init__(1, 1, bias=False)
+        self.activation = activation
+        nn.init.constant_(self.weight, weight)
+
+
+@pytest.mark.parametrize("init", [Average, AverageWhereAlike])
+def test_clients_that_differ_in_a_function_alone_are_averaged_apart(init):
+    server = server_of([_Activated(torch.relu, 1.0), _Activated(torch.tanh, 9.0), _Activated(torch.relu, 3.0)])
+    assert init(server)(_Activated(torch.relu, 0.0)).weight.item() == 2.0
+    assert init(server)(_Activated(torch.tanh, 0.0)).weight.item() == 9.0
+
+
 def test_average_of_equal_clients_is_that_client_bit_for_bit():
     client = nn.Linear(7, 3)
     student = Average(server_of([client, client, client], [1, 2, 4]))(nn.Linear(7, 3))

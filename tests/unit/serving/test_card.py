@@ -10,6 +10,7 @@ from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.model import ServedModel, Source
 from tests.parts import SMALL, FixedLogits
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour
 
 SUMMARY = {
     "method": "fedhydra",
@@ -59,6 +60,14 @@ def test_only_what_was_calibrated_is_called_so(temperature, says):
     ]
 
 
+def _made(served):
+    """What the card's lines make of `image.png` in the current folder."""
+    (lines,) = re.findall(r"```python\n(.*?)```", model_card(served, None, []), flags=re.DOTALL)
+    made = {}
+    exec(lines, made)
+    return made
+
+
 @pytest.mark.parametrize(("channels", "background"), [(1, 128), (3, 255)])
 def test_the_lines_about_the_input_make_the_numbers_that_training_images_became(
     tmp_path, monkeypatch, channels, background
@@ -70,15 +79,29 @@ def test_the_lines_about_the_input_make_the_numbers_that_training_images_became(
     picture.save(tmp_path / "image.png", exif=turned)
     spec, tones = DataSpec(channels, 8, 3, (0.5,), (0.5,)), Tones(background=background)
     served = ServedModel(SERVED.model, spec, SERVED.class_names, temperature=1.0, tones=tones)
-    (lines,) = re.findall(r"```python\n(.*?)```", model_card(served, None, []), flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    made = {}
-    exec(lines, made)
+    made = _made(served)
     expected = decode(tmp_path / "image.png", Decoding(8, channels, tones))[None].astype(np.float32) / 255
     assert (made["pixels"].shape, made["pixels"].dtype) == ((1, channels, 8, 8), np.float32)
     assert np.abs(made["pixels"] - expected).max() <= 1e-6
     other = decode(tmp_path / "image.png", Decoding(8, channels, Tones(background=0)))[None] / 255
     assert np.abs(made["pixels"] - other).max() > 0.1  # so that the background is seen to matter
+
+
+@pytest.mark.parametrize("max_value", [None, 65535.0])
+@pytest.mark.parametrize("kind", [*DEEP, "16 bits of colour"])
+def test_the_lines_about_the_input_refuse_more_than_8_bits(tmp_path, monkeypatch, kind, max_value):
+    """Pillow would make all greys above 255 white, and cut off the lower 8 bits of colours."""
+    if kind in DEEP:
+        name, dtype = DEEP[kind]
+        Image.fromarray(np.full((2, 2), 3000, dtype)).save(tmp_path / name)
+        (tmp_path / name).rename(tmp_path / "image.png")
+    else:
+        png_of_16_bit_colour(tmp_path / "image.png", 3000)
+    served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=1.0, tones=Tones(max_value))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="more than 8 bits"):
+        _made(served)
 
 
 def test_how_an_image_becomes_the_input_is_told_in_a_sentence():
@@ -95,8 +118,11 @@ def test_how_an_image_becomes_the_input_is_told_in_a_sentence():
         "divided by 255",
     ):
         assert part in told(background=7)
-    assert "Greys of more than 8 bits are refused." in told()
-    assert "Greys of more than 8 bits are multiplied by 255 / 4095 and rounded before that" in told(max_value=4095)
+    assert "Greys of more than 8 bits are refused, and so are colours." in told()
+    assert (
+        "Greys of more than 8 bits are multiplied by 255 / 4095 and rounded before that, and these lines refuse them."
+        in told(max_value=4095)
+    )
 
 
 def test_the_file_that_a_model_came_from_is_named():

@@ -1,0 +1,45 @@
+"""What the app's client side trains with: Flower's own classes are stood in for, and nobody trains."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+import oneshot_fl
+from tests.pipeline.flower import APP
+
+GIVEN = {"clients": 3, "client-settings": "model=cnn2_group clients=dp", "classes": "", "counts": True}
+
+
+@pytest.fixture
+def trained_with(monkeypatch):
+    """A function from what a node's owner set to the overrides that its client trains with."""
+    for name in ("flwr", "flwr.app", "flwr.clientapp"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    sys.modules["flwr.clientapp"].ClientApp.return_value.train.return_value = lambda function: function
+    monkeypatch.syspath_prepend(str(APP))
+    monkeypatch.delitem(sys.modules, "client_app", raising=False)
+    import client_app
+
+    monkeypatch.delitem(sys.modules, "client_app")
+    seen = []
+
+    def train_client(folder: object, *overrides: str, out: Path, **options: object) -> None:
+        seen[:] = overrides
+        out.touch()
+
+    monkeypatch.setattr(oneshot_fl, "train_client", train_client)
+
+    def trained_with(**node: object) -> list[str]:
+        client_app.train(None, SimpleNamespace(run_config=GIVEN, node_config={"folder": "x", "number": 1, **node}))
+        return seen
+
+    return trained_with
+
+
+def test_a_seed_that_the_owner_set_is_the_last_word(trained_with):
+    settings = ["partition.clients=3", "model=cnn2_group", "clients=dp"]
+    assert trained_with() == settings
+    assert trained_with(seed=918273645) == [*settings, "seed=918273645"]
