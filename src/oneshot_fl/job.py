@@ -44,7 +44,10 @@ def job(
         OneshotError: something is wrong with the configuration or the data, or the folder cannot be written.
     """
     place = remembered(config)
-    device = None if place and place.find(folder) else _device(config)
+    done = place and place.find(folder)
+    if place and done == folder:  # nothing is written there, and perhaps nothing can be
+        return _done_before(place, folder, known, folder)
+    device = None if done else _device(config)
     with alone_in(folder):
         if place and (done := place.find(folder)):
             return _done_before(place, done, known, folder)

@@ -190,6 +190,14 @@ def test_a_run_that_is_done_before_leases_no_device(runs, monkeypatch):
     assert not runs()
 
 
+def test_a_run_that_is_done_needs_no_lock_where_it_lies(runs, tmp_path):
+    """As in a folder that can only be read, where nothing is to be written either."""
+    assert runs()
+    (tmp_path / "run" / LOCK).unlink(missing_ok=True)
+    (tmp_path / "run" / LOCK).mkdir()
+    assert not runs()
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / LOCK).mkdir()
     with pytest.raises(OneshotError, match=rf"^{tmp_path}: cannot be written \(Is a directory\)"), alone_in(tmp_path):
