@@ -63,8 +63,9 @@ def train_client(
             f"number={number}: the federation has {len(experiment.clients)} clients, counted from 0; set "
             "partition.clients to how many there are"
         )
-    _check_secret(experiment.clients[number], overrides)
-    plan, data = experiment.clients[number], _own_images(folder, experiment, class_names)
+    plan = experiment.clients[number]
+    _check_secret(plan, overrides)
+    data = _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
         for note in data.notes:

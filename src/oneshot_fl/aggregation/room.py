@@ -18,13 +18,13 @@ def crowding(names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     Args:
         names: of each upload's classes.
     """
-    known, classes, letters, reasons = set[str](), 0, 0, dict[str, str]()
+    known, letters, reasons = set[str](), 0, dict[str, str]()
     for upload in sorted(names, key=lambda each: _share(names[each])):
         new = set(names[upload]) - known
-        more, longer = classes + len(new), letters + _letters(new)
+        more, longer = len(known) + len(new), letters + _letters(new)
         if more <= MOST_CLASSES and longer <= MOST_LETTERS:
-            known.update(new)
-            classes, letters = more, longer
+            known |= new
+            letters = longer
         else:
             reasons[upload] = (
                 f"names {len(names[upload]):,} classes: with those of uploads that name less there would be {more:,} "

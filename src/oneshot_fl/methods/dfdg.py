@@ -20,8 +20,8 @@ counts besides their models.
 | SGD 0.01, weight decay 1e-4 | | `method.student_optimizer` |
 
 No KL here has a factor T^2, and the student's weighs 2, as the code adds both generators' means. In each the first
-argument is the target and is not trained. The two losses that look at both generators
-belong to the source and are not among the logged terms.
+argument is the target and is not trained. The two losses that look at both generators belong to the source and are not
+among the logged terms.
 
 `method/ensemble=label_shares` gives the same teacher to any method whose images have labels.
 

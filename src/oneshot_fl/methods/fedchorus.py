@@ -254,8 +254,8 @@ def mean_owners(shares: Tensor) -> float:
 def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
     """Mean and deviation of evidence, a client and answer, where that answer is a mistake, both `[m, c]` (Eq. 8).
 
-    Mistakes are known where labels are trusted: of recitals, not of drawings. Of some answers there are few,
-    so all images, whatever they show, count for `pool_counts` more.
+    Mistakes are known where labels are trusted: of recitals, not of drawings. Of some answers there are few, so all
+    images, whatever they show, count for `pool_counts` more.
 
     Args:
         P: the clients' logits on the pool, `[m, n, c]`.
