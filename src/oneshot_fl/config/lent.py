@@ -1,7 +1,8 @@
 """The data set that lends a proxy its images: `proxy.data` by name, in `proxy.root`, else as its file says."""
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ from oneshot_fl.config.compose import composed, plain
 from oneshot_fl.config.groups import CALLED, check_node
 from oneshot_fl.errors import OneshotError
 
-MERELY = {"name", "cache", "download"}
-"""Keys of a data set that do not change its images."""
+SHOWN = {"name", "cache", "download", "size", "channels", "max_value", "background", "mean", "std", "held_out"}
+"""Keys of a data set that do not choose which images it has, only how they are called, kept, shown or parted."""
 OTHER_KEY = re.compile(r"(?<![\w.])data\.\w+")
 
 
@@ -39,11 +40,24 @@ def check_lent(cfg: DictConfig) -> None:
 
 def _check_foreign(name: str, node: DictConfig, own: DictConfig) -> None:
     """The server has none of the clients' images, nor those that `development=true` takes from them for its test."""
-    if all(node.get(key) == own.get(key) for key in {*node, *own} - MERELY):
+    if _chosen(node) == _chosen(own) and _share_a_domain(node.get("domains"), own.get("domains")):
         raise OneshotError(
             f"proxy.data={name}: is the data set of the clients (data={own.name}), whose images the server has not; "
             "choose another, or proxy=holdout, which takes images away from all clients alike"
         )
+
+
+def _chosen(node: DictConfig) -> dict[str, Any]:
+    """What says which images a data set has, but for its domains; what is fetched is the same in every root."""
+    chosen = {key: value for key, value in plain(node).items() if key not in {*SHOWN, "domains"}}
+    if "root" in chosen:
+        chosen["root"] = None if "download" in node else os.path.realpath(os.path.expanduser(str(chosen["root"])))
+    return chosen
+
+
+def _share_a_domain(some: Sequence[Any] | None, others: Sequence[Any] | None) -> bool:
+    """Whether two lists of domains name one alike; None names all."""
+    return some is None or others is None or bool(set(map(str, some)) & set(map(str, others)))
 
 
 def _check(node: DictConfig) -> None:

@@ -33,12 +33,25 @@ def test_image_folders_lend_a_proxy_their_images(tmp_path):
             ["proxy.data=image_folder", "proxy.root=mine", "data=image_folder", "data.name=ours", "data.root=mine"],
             "ours",
         ),
+        (["proxy.data=digits", "data.mean=[0.4]", "development=true"], "digits"),
+        (
+            ["proxy.data=image_folder", "proxy.root=mine", "data=image_folder", "data.channels=1", "data.root=./x/../mine"],
+            "image_folder",
+        ),
+        (["proxy.data=mnist", "proxy.root=a", "data=mnist", "data.root=b"], "mnist"),
+        (["proxy.data=pacs", "proxy.root=a", "data=pacs", "data.root=a", "data.held_out=photo", "data.size=32"], "pacs"),
     ],
 )
 def test_what_the_clients_have_is_not_lent_to_the_server(words, own):
     name = words[0].removeprefix("proxy.data=")
     with pytest.raises(OneshotError, match=rf"^proxy\.data={name}: .* \(data={own}\), .*proxy=holdout"):
         _other(*words)
+
+
+def test_other_domains_of_the_same_folder_are_lent():
+    own = ["data=pacs", "data.root=a", "data.held_out=photo"]
+    with pytest.raises(OneshotError, match=r"proxy\.root: .*/a lacks mnist"):  # only where it is read
+        _other(*own, "proxy.data=digit_domains", "proxy.root=a")
 
 
 def no_data():
