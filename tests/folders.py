@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from oneshot_fl.data.datasets import digits
-from oneshot_fl.data.images import labelled, tree
+from oneshot_fl.data.images import labelled, tree_by_class
 
 
 def write_digits(root: Path, *, every: int = 1) -> None:
@@ -24,7 +24,7 @@ def write_digits(root: Path, *, every: int = 1) -> None:
 
 def deal(root: Path, indices: Sequence[Tensor], out: Path) -> list[Path]:
     """Each client's training images of `root` in `out/client-<k>/<class>`, the very files."""
-    found = tree(root / "train")
+    found = tree_by_class(root / "train")
     files = labelled(root / "train", found, list(found))
     folders = [out / f"client-{k}" for k in range(len(indices))]
     for folder, index in zip(folders, indices, strict=True):

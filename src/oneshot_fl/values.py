@@ -43,7 +43,10 @@ SHARE = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
 NOT_EMPTY = Rule("a list with at least one entry", lambda value: len(value) > 0)
 DIFFERENT = Rule("a list of at least 2 names", lambda value: len(set(value)) == len(value) >= 2)
 WITHOUT_SLASH = Rule("a name without / and without control characters", lambda v: "/" not in v and v.isprintable())
-A_PATH = Rule("a path without control characters", lambda value: value.isprintable())
+A_PATH = Rule(
+    "a path without control characters, in two kinds of quotes where it reads as a number ('\"2024_05\"')",
+    lambda value: value.isprintable(),
+)
 
 Count = Annotated[int, AT_LEAST_ONE, NOT_HUGE]
 CountOrZero = Annotated[int, AT_LEAST_ZERO, NOT_HUGE]

@@ -171,12 +171,14 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     if 0 in image.size:
         raise UnsuitableImageError("has no pixels", "remove or replace it")
     deep_colour = not _is_deep_grey(image) and ";16" in str(getattr(image, "tile", ""))
+    stretched_from = _pgm_maximum(image)
     image.load()
     upright = ImageOps.exif_transpose(image)
     if deep_colour:
         _check_deep_colour(how.tones)
     elif _is_deep_grey(upright):
-        upright = _scaled(upright, how.tones.max_value, zero_is_white=_zero_is_white(image))
+        greys = _greys(upright, stretched_from)
+        upright = _scaled(upright, greys, how.tones.max_value, zero_is_white=_zero_is_white(image))
     if upright.has_transparency_data:
         upright = _composited(upright, how.tones.background)
     return upright.convert("RGB" if how.channels == 3 else "L")
@@ -189,6 +191,17 @@ def _is_deep_grey(image: "Image.Image") -> bool:
 def _zero_is_white(image: "Image.Image") -> bool:
     """Whether a TIFF says so: Pillow turns such greys round where they have 8 bits, and keeps deeper ones."""
     return bool(getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == 0)
+
+
+def _pgm_maximum(image: "Image.Image") -> int | None:
+    """The largest value of a PGM by its header, where Pillow stretches greys from there to 16 bits."""
+    return next((int(each.args[1]) for each in getattr(image, "tile", ()) if each[0] in ("ppm", "ppm_plain")), None)
+
+
+def _greys(image: "Image.Image", stretched_from: int | None) -> NDArray[np.float64]:
+    """The values `[height, width]` that the file has."""
+    values = np.asarray(image).astype(np.float64)
+    return values if stretched_from is None else np.rint(values * stretched_from / WHITE_OF_16_BITS)
 
 
 def _refuse_several(image: "Image.Image") -> None:
@@ -208,7 +221,9 @@ def _check_deep_colour(tones: Tones) -> None:
         )
 
 
-def _scaled(image: "Image.Image", max_value: float | None, *, zero_is_white: bool) -> "Image.Image":
+def _scaled(
+    image: "Image.Image", values: NDArray[np.float64], max_value: float | None, *, zero_is_white: bool
+) -> "Image.Image":
     """Grey values from 0 to `max_value` as bytes, beside them which pixels are transparent, where a file says so.
 
     Where 0 is white, `max_value` is black.
@@ -218,7 +233,6 @@ def _scaled(image: "Image.Image", max_value: float | None, *, zero_is_white: boo
     """
     from PIL import Image
 
-    values = np.asarray(image).astype(np.float64)
     low, high = values.min(), values.max()
     if not np.isfinite(low + high) or low < 0:
         raise UnsuitableImageError("has values below 0 or none at all", "save it with values from 0 upwards")

@@ -1,13 +1,15 @@
 """Data of several domains: `<root>/<domain>/<class>/*`; one domain is held out for testing."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, subfolders, tree_by_class, unread
+from oneshot_fl.data.images import Tree, folders_by_name, labelled, read_images, trained_on, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Label, Names, PathText, PixelDeviation, PixelMean, Positive, Side
 
@@ -35,13 +37,15 @@ def image_domains(
             is none of the domains, lacks a class or has one that no training domain has; and as `read_images`.
     """
     folder = Path(root).absolute()
-    trees = _find_domains(folder, domains)
-    training = _all_but(held_out, list(trees))
+    places = folders_by_name(folder, "domain")
+    trees = _find_domains(folder, places, domains)
+    tested = _one_of(list(trees), held_out)
+    training = [name for name in trees if name != tested]
     classes = sorted({name for domain in training for name in trees[domain]})
     if len(classes) < 2:
         raise OneshotError(f"data.root: the domains {', '.join(training)} in {folder} have fewer than 2 class folders")
     files = {
-        domain: labelled(folder / domain, found, classes, complete=domain not in training)
+        domain: labelled(places[domain], found, classes, complete=domain not in training)
         for domain, found in trees.items()
     }
     # All domains are kept together, so that another held-out domain decodes nothing.
@@ -51,7 +55,7 @@ def image_domains(
     data = make_dataset(
         name=folder.name,
         train=(images, labels),
-        test=parts[str(held_out)],
+        test=parts[tested],
         class_names=tuple(classes),
         mean=mean,
         std=std,
@@ -62,20 +66,20 @@ def image_domains(
         data,
         train_domains=torch.arange(len(training)).repeat_interleave(sizes),
         domain_names=tuple(training),
-        notes=unread([folder / domain for domain in files], files),
+        notes=unread([places[domain] for domain in files], files) + trained_on(images, data.test_images),
     )
 
 
-def _find_domains(folder: Path, domains: Names | None) -> dict[str, Tree]:
+def _find_domains(folder: Path, places: dict[str, Path], domains: Names | None) -> dict[str, Tree]:
     """The images of every domain, by its classes."""
-    wanted = [name for name in subfolders(folder) if domains is None or name in map(str, domains)]
-    trees = {name: tree_by_class(folder / name) for name in wanted}
+    named = None if domains is None else list(map(_name, domains))
+    trees = {name: tree_by_class(place) for name, place in places.items() if named is None or name in named}
     there = [name for name, found in trees.items() if any(found.values())]
-    names = there if domains is None else list(map(str, domains))
+    names = there if named is None else named
     if missing := [name for name in names if name not in there]:
         raise OneshotError(
             f"data.root: {folder} lacks {', '.join(missing)}; it needs <domain>/<class>/* images of the domains "
-            f"{', '.join(names)} (data.domains)"
+            f"{', '.join(names)} (data.domains){_read_as_numbers(domains or ())}"
         )
     if len(names) < 2:
         raise OneshotError(
@@ -85,8 +89,21 @@ def _find_domains(folder: Path, domains: Names | None) -> dict[str, Tree]:
     return {name: trees[name] for name in names}
 
 
-def _all_but(held_out: Label | None, names: list[str]) -> list[str]:
-    if str(held_out) not in names:
-        given = "has no value" if held_out is None else f"there is no domain {held_out}"
-        raise OneshotError(f"data.held_out: {given}; set it to the domain to test on, one of {', '.join(names)}")
-    return [name for name in names if name != str(held_out)]
+def _one_of(names: Sequence[str], held_out: Label | None) -> str:
+    """The domain to test on, among those that there are."""
+    if held_out is not None and _name(held_out) in names:
+        return _name(held_out)
+    given = "has no value" if held_out is None else f"there is no domain {held_out}"
+    remedy = f"set it to the domain to test on, one of {', '.join(names)}{_read_as_numbers([held_out])}"
+    raise OneshotError(f"data.held_out: {given}; {remedy}")
+
+
+def _name(domain: Label) -> str:
+    """As folders' names are spelt here, whatever the disk or the command line made of it."""
+    return class_name(str(domain))
+
+
+def _read_as_numbers(wanted: Iterable[Label | None]) -> str:
+    """What to do about names of which a command line makes numbers: 2023_01 is 202301 there."""
+    numbers = any(isinstance(each, int) for each in wanted)
+    return "; a name that reads as a number stands in two kinds of quotes, 'data.held_out=\"2023_01\"'" * numbers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.images import Tree, labelled, read_images, trained_on, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, PathText, PixelDeviation, PixelMean, Positive, Side
 
@@ -35,7 +35,7 @@ def image_folder(
     }
     tones = Tones(max_value, background)
     parts = read_images(files, cache=cache, how=Decoding(size, channels, tones))
-    notes = unread([folder / part for part in files], files)
+    left_out = unread([folder / part for part in files], files)
     return make_dataset(
         name=folder.name,
         train=parts["train"],
@@ -44,7 +44,7 @@ def image_folder(
         mean=mean,
         std=std,
         tones=tones,
-        notes=notes,
+        notes=left_out + trained_on(parts["train"][0], parts["test"][0]),
     )
 
 

@@ -4,7 +4,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from unicodedata import normalize
 
 import torch
 from torch import Tensor
@@ -102,9 +104,14 @@ def _below(
     for parent, folders, names in os.walk(folder, onerror=onerror, followlinks=True):
         again = (real := os.path.realpath(parent)) in seen
         seen.add(real)
-        folders[:] = [] if again else sorted(name for name in folders if not _is_hidden(name))
-        files = [Path(parent, name) for name in sorted(names) if not _is_hidden(name)]
+        folders[:] = [] if again else _in_order(folders)
+        files = [Path(parent, name) for name in _in_order(names)]
         yield Path(parent), None if again else files
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Those that are not hidden, sorted alike however a disk composes their letters."""
+    return sorted((name for name in names if not _is_hidden(name)), key=partial(normalize, "NFC"))
 
 
 def _is_hidden(name: str) -> bool:
@@ -129,30 +136,38 @@ def _unreadable(error: OSError) -> Unusable:
     return Unusable(Path(str(error.filename)), f"cannot be read ({error.strerror})", "change its permissions")
 
 
-def tree(folder: Path, origin: Origin = DATA_SET) -> Tree:
-    """The images of every class folder, by the class."""
-    return {name: images_in(folder / name, origin) for name in subfolders(folder, origin)}
+def folders_by_name(folder: Path, what: str, origin: Origin = DATA_SET) -> dict[str, Path]:
+    """The folders in `folder`, sorted by their names as model files have them: disks may spell them otherwise.
+
+    Raises:
+        OneshotError: two are of one `what`, a class or a domain.
+    """
+    found: dict[str, Path] = {}
+    for name in subfolders(folder, origin):
+        if class_name(name) in found:
+            raise OneshotError(
+                f"{origin.setting}: {folder} has two folders of the {what} {class_name(name)}, whose names differ only "
+                "in white space around them or in Unicode form; make one folder of them"
+            )
+        found[class_name(name)] = folder / name
+    return dict(sorted(found.items()))
 
 
 def tree_by_class(folder: Path, origin: Origin = DATA_SET) -> Tree:
-    """The same by the classes' names as model files have them: disks may spell them otherwise.
+    """The images of every class folder, by the class.
 
     Raises:
         OneshotError: two folders are of one class, one with images has a name that no model file can hold, or images
             cannot be read.
     """
-    found: Tree = {}
-    for name, paths in tree(folder, origin).items():
-        if paths and (wanted := flaw_of_name(name)):
+    places = folders_by_name(folder, "class", origin)
+    found = {name: images_in(place, origin) for name, place in places.items()}
+    for name, place in places.items():
+        if found[name] and (wanted := flaw_of_name(place.name)):
             raise OneshotError(
-                f"{origin.setting}: the class folder {shown(ascii(name))} in {folder} must have another name, {wanted}"
+                f"{origin.setting}: the class folder {shown(ascii(place.name))} in {folder} must have another name, "
+                f"{wanted}"
             )
-        if class_name(name) in found:
-            raise OneshotError(
-                f"{origin.setting}: {folder} has two folders of the class {class_name(name)}, whose names differ only "
-                "in white space around them or in Unicode form; make one folder of them"
-            )
-        found[class_name(name)] = paths
     return found
 
 
@@ -203,6 +218,15 @@ def unread(folders: Iterable[Path], files: Mapping[str, Files], origin: Origin =
         return ()
     why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
     return (f"{origin.setting}: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
+
+
+def trained_on(train: Tensor, test: Tensor) -> tuple[str, ...]:
+    """A line on test images that are training images too, pixel by pixel; none where there is no such image."""
+    known = {hash(image.tobytes()) for image in train.numpy()}
+    again = sum(hash(image.tobytes()) in known for image in test.numpy())
+    if not again:
+        return ()
+    return (f"data.root: {again} of {len(test)} test images are training images too: accuracy is too high by them",)
 
 
 def read_images(

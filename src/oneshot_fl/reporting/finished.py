@@ -199,7 +199,7 @@ def _stamp(root: Path) -> str | None:
             return None
         status = path.stat()
         state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        digest.update(f"{path.relative_to(root)}:{state}\n".encode())
+        digest.update(os.fsencode(f"{path.relative_to(root)}:{state}\n"))
     return digest.hexdigest()
 
 

@@ -35,11 +35,20 @@ def test_image_folders_lend_a_proxy_their_images(tmp_path):
         ),
         (["proxy.data=digits", "data.mean=[0.4]", "development=true"], "digits"),
         (
-            ["proxy.data=image_folder", "proxy.root=mine", "data=image_folder", "data.channels=1", "data.root=./x/../mine"],
+            [
+                "proxy.data=image_folder",
+                "proxy.root=mine",
+                "data=image_folder",
+                "data.channels=1",
+                "data.root=./x/../mine",
+            ],
             "image_folder",
         ),
         (["proxy.data=mnist", "proxy.root=a", "data=mnist", "data.root=b"], "mnist"),
-        (["proxy.data=pacs", "proxy.root=a", "data=pacs", "data.root=a", "data.held_out=photo", "data.size=32"], "pacs"),
+        (
+            ["proxy.data=pacs", "proxy.root=a", "data=pacs", "data.root=a", "data.held_out=photo", "data.size=32"],
+            "pacs",
+        ),
     ],
 )
 def test_what_the_clients_have_is_not_lent_to_the_server(words, own):

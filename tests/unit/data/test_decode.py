@@ -135,6 +135,14 @@ def test_big_endian_16_bits(tmp_path):
     assert decode(path, Decoding(None, 1, tones=Tones(max_value=4095))).flatten().tolist() == [0, 75, 187, 255]
 
 
+@pytest.mark.parametrize(("kind", "greys"), [(b"P5", b"\x0e\xd8\x00\x00"), (b"P2", b"3800 0\n")])
+def test_a_pgm_has_the_values_that_it_is_written_with(tmp_path, kind, greys):
+    file = tmp_path / "0.pgm"
+    file.write_bytes(kind + b"\n2 1\n4095\n" + greys)
+    assert "here up to 3800;" in _refusal(file)  # Pillow makes 60814 of it
+    assert decode(file, Decoding(None, 1, Tones(4095.0))).tolist() == [[[237, 0]]]  # 3800 / 4095 of 255 is 236.6
+
+
 @pytest.mark.parametrize(("bits", "white"), [(8, 255), (16, 4095)])
 @pytest.mark.parametrize(("photometric", "expected"), [(1, [0, 51, 204, 255]), (0, [255, 204, 51, 0])])
 @pytest.mark.parametrize("orientation", [1, 3])

@@ -65,6 +65,26 @@ def test_domains_that_are_numbers(folder):
     assert _load(folder, 2019, domains=[2019, 2020]).domain_names == ("2020",)
 
 
+@pytest.mark.parametrize(
+    ("held_out", "domains", "line"),
+    [(202301, None, r"there is no domain 202301; .*2023_01.* "), ("photo", [202301, "photo"], r"lacks 202301; .* ")],
+)
+def test_a_name_of_which_hydra_makes_another_number_is_told_with_its_quotes(folder, held_out, domains, line):
+    (folder / "sketch").rename(folder / "2023_01")
+    with pytest.raises(OneshotError, match=line + r"in two kinds of quotes, 'data\.held_out=\"2023_01\"'$"):
+        _load(folder, held_out, domains=domains)
+
+
+def test_one_name_is_one_domain_however_the_disk_or_the_keyboard_composes_it(folder):
+    (folder / "sketch").rename(folder / "zu\u0308rich")  # as a Mac writes it
+    data = _load(folder, "z\u00fcrich", domains=["photo", "z\u00fcrich"])
+    assert (data.domain_names, len(data.test_labels)) == (("photo",), 6)
+    assert _load(folder, "photo").domain_names == ("cartoon", "z\u00fcrich")
+    shutil.copytree(folder / "photo", folder / "z\u00fcrich")
+    with pytest.raises(OneshotError, match=r"^data\.root: .*has two folders of the domain zürich"):
+        _load(folder, "photo")
+
+
 def test_a_training_domain_may_lack_a_class_and_labels_stay(folder):
     shutil.rmtree(folder / "cartoon" / "cat")
     assert _load(folder, "photo").train_labels.tolist() == [1, 0, 0, 0, 1, 1, 1]

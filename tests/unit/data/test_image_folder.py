@@ -1,7 +1,9 @@
 import errno
 import json
 import os
+import re
 import shutil
+import unicodedata
 from dataclasses import fields
 from pathlib import Path
 
@@ -22,10 +24,10 @@ from tests.unit.data.image_files import write_image
 
 @pytest.fixture
 def folder(tmp_path):
-    for split in ("train", "test"):
+    for brighter, split in ((0, "train"), (10, "test")):
         for label, name in enumerate(("ant", "bee")):
             for number in range(3):
-                write_image(tmp_path / "insects" / split / name / f"{number}.png", 40 * label + number)
+                write_image(tmp_path / "insects" / split / name / f"{number}.png", 40 * label + number + brighter)
     return tmp_path / "insects"
 
 
@@ -55,6 +57,17 @@ def test_classes_have_the_names_that_model_files_have(folder):
     data = _load(folder)
     assert data.class_names == ("ant", "b\u00e9")
     assert data.test_labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_labels_and_images_are_in_one_order_however_a_disk_composes_their_names(tmp_path):
+    for form in ("NFC", "NFD"):
+        for value, name in enumerate(("pr\u00e9/\u00e9", "pr\u00e9/z", "prz/0")):  # decomposed, e is before z
+            for split in ("train", "test"):
+                write_image(tmp_path / form / split / unicodedata.normalize(form, f"{name}.png"), value)
+    composed, decomposed = _load(tmp_path / "NFC"), _load(tmp_path / "NFD")
+    assert composed.class_names == ("prz", "pr\u00e9")
+    assert composed.train_images[:, 0, 0, 0].tolist() == [2, 1, 0]
+    assert composed.fingerprint == decomposed.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -115,6 +128,12 @@ def test_files_that_are_not_read_are_counted_in_one_note(folder):
         f"data.root: files that are not read as images: 3, for instance {folder}/train/loose.png; they"
     )
     assert ".avif" in note
+
+
+def test_test_images_that_are_trained_on_are_counted_in_a_note(folder):
+    shutil.copy(next((folder / "train" / "ant").iterdir()), folder / "test" / "bee" / "again.png")
+    (line,) = _load(folder).notes
+    assert re.match(r"data\.root: 1 of \d+ test images are training images too", line)
 
 
 def test_images_are_decoded_once(folder, monkeypatch):

@@ -57,6 +57,14 @@ def test_settings_code_and_every_file_count(root, code):
     assert len({key, *others}) == 7
 
 
+def test_a_file_whose_name_no_text_has_counts_too(root, code):
+    code("the code")
+    keys = [_key(root)]
+    with open(os.fsencode(root / "train") + b"/Gr\xf6\xdfe.png", "wb") as file:  # as latin-1 systems pack it
+        file.write(b"pixels")
+    assert len({*keys, _key(root)}) == 2
+
+
 def _write_as_old(file, content):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
