@@ -25,7 +25,7 @@ class Coverage:
     server: float
     """Where the server says how sure it is."""
     clients: float | None
-    """Where the clients do; None: none of them uploaded a classifier."""
+    """Where the clients do; None: none of them uploaded a classifier, or one answers with what is no number."""
 
 
 def coverages(logits: Tensor, y: Tensor, support: Tensor | None) -> list[Coverage]:

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from oneshot_fl.data.batches import ImageBatches
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.models.soundness import TURNED_AWAY
 from oneshot_fl.parts.ensembles import label_free, needs_several
 from oneshot_fl.parts.slots import Ensemble
 from oneshot_fl.parts.uploads import Server
@@ -111,7 +113,7 @@ class EvaluateModule(LightningModule):
         logits = at_least_float32(self.server(x))
         scores = [logits, *(self._of_clients(x, y, logits) if self.bank.models else ())]
         for confusion, score in zip(self._confusions(), scores, strict=True):
-            confusion.update(score, y)
+            confusion.update(_named(score, y), y)
         self._logits.append(logits.cpu())
         self._labels.append(y.cpu())
 
@@ -134,22 +136,41 @@ class EvaluateModule(LightningModule):
         return (cast(MulticlassConfusionMatrix, each) for each in self.confusions)
 
     def results(self) -> Evaluated:
-        """Of everything that was counted."""
+        """Of everything that was counted.
+
+        Raises:
+            OneshotError: the server answers with what is no number, so that nothing can be said of it.
+        """
         counts = [confusion.compute().cpu() for confusion in self._confusions()]
         logits, y = torch.cat(self._logits), torch.cat(self._labels)
+        if not logits.isfinite().all():
+            raise OneshotError(
+                f"server: its answers to test images are not finite; {TURNED_AWAY}, where they make it so"
+            )
         sure = logits.double() / self.temperature
         return Evaluated(
             accuracies=self._fractions(accuracy, counts),
             balanced=self._fractions(balanced_accuracy, counts),
             server=class_figures(logits, y, temperature=self.temperature),
             calibrated_ece=calibration_error(sure, y),
-            abstention=coverages(sure, y, torch.cat(self._support) if self._support else None),
+            abstention=coverages(sure, y, self._agreement()),
         )
+
+    def _agreement(self) -> Tensor | None:
+        """The clients' support on all test images; None where none was asked, or one answers with what is no number."""
+        support = torch.cat(self._support) if self._support else None
+        return support if support is not None and support.isfinite().all() else None
 
     def _fractions(self, fraction: Callable[[Tensor], float], counts: Iterable[Tensor]) -> Accuracies:
         server, *others = map(fraction, counts)
         m = len(self.bank.models)
         return Accuracies(others[:m], dict(zip(self.names, others[m:], strict=True)), server)
+
+
+def _named(scores: Tensor, y: Tensor) -> Tensor:
+    """The class that each of the scores `[b, c]` names; a wrong one where they are no numbers, which argmax hides."""
+    named = scores.argmax(dim=1)
+    return torch.where(scores.isnan().any(dim=1), (y + 1) % scores.shape[1], named)
 
 
 def evaluate(

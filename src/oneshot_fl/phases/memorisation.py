@@ -25,7 +25,7 @@ class Memorisation:
     nearer_to_training: float
     """Share of the synthetic images nearer to a training than to any test image: 0.5 where nothing is memorised."""
     copies: float
-    """Share nearer to a training image than 99% of the test images are."""
+    """Share that is a training image, or nearer to one than 99% of the test images that are none themselves."""
     nearest_training: float
     """Median over the synthetic images."""
     nearest_test: float
@@ -34,7 +34,7 @@ class Memorisation:
 def memorisation(synthetic: Tensor, training: Tensor, test: Tensor) -> Memorisation:
     """Of synthetic images uint8 `[n, C, H, W]`, to equally many training and test images."""
     to_training, to_test = nearest(synthetic, training), nearest(synthetic, test)
-    threshold = nearest(test, training).quantile(COPY_QUANTILE)
+    threshold = _threshold(nearest(test, training), pixels=synthetic[0].numel())
     closer = (to_training < to_test).double() + 0.5 * (to_training == to_test).double()
     return Memorisation(
         len(synthetic),
@@ -43,6 +43,13 @@ def memorisation(synthetic: Tensor, training: Tensor, test: Tensor) -> Memorisat
         rounded(float(to_training.median())),
         rounded(float(to_test.median())),
     )
+
+
+def _threshold(distances: Tensor, *, pixels: int) -> float:
+    """What is nearer than that is a copy: of distances `[n]` of test images, some of which may be training images."""
+    same = 0.5 / 255 / pixels**0.5  # half of what one grey value in one pixel makes; sums are not exact
+    apart = distances[distances > same]
+    return max(same, float(apart.quantile(COPY_QUANTILE))) if len(apart) else same
 
 
 def nearest(images: Tensor, others: Tensor) -> Tensor:

@@ -73,7 +73,8 @@ class Privacy:
 
     server: Membership
     clients: list[Membership | None]
-    """Of every client with a classifier, in their order; None where no test image has a label of its."""
+    """Of every client with a classifier, in their order; None where no test image has a label of its, or where its
+    answers are no numbers, which tell nothing."""
     synthetic: dict[str, Memorisation]
     """Of the server's synthetic images and of the recitals, where there are some."""
 
@@ -183,7 +184,9 @@ def _confidences(model: nn.Module, data: Dataset, index: Tensor) -> Tensor:
 
 
 def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, who: str | int) -> Membership | None:
-    """Both attacks on one model; None where no label is both among its members and in the test set."""
+    """Both attacks on one model; None where no label is both among its members and in the test set, or its answers are
+    no numbers.
+    """
     own, foreign = pool.of(members)
     labels, rng = pool.data.train_labels.cpu(), torch_generator(audit.seed, "privacy", "matched", who)
     chosen, others = matched(labels[own], labels[foreign], audit.samples, rng)
@@ -191,6 +194,8 @@ def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, wh
         return None
     index, half = torch.cat([own[chosen], foreign[others]]), len(chosen)
     plain = _confidences(model, pool.data, index)
+    if plain.isnan().any():
+        return None
     scores = relative(plain, pool.confidences[:, index], pool.seen[:, index])
     return Membership(half, attack(plain[:half], plain[half:]), attack(scores[:half], scores[half:]))
 

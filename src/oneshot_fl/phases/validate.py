@@ -13,8 +13,10 @@ from torch.nn import functional as F
 
 from oneshot_fl.data.batches import last_joined
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.models.soundness import TURNED_AWAY
 from oneshot_fl.parts.ensembles import label_free, needs_several
 from oneshot_fl.parts.view import EnsembleFunction, ask
 from oneshot_fl.recipe import needs_of
@@ -57,6 +59,9 @@ def validate(
         spec: of the images.
         batch_size: how many are looked at together.
         device: where.
+
+    Raises:
+        OneshotError: the teacher answers with what is no number, with which nothing can agree.
     """
     bank, student = ClientBank(clients, mode="loop").to(device), student.to(device).eval()
     if isinstance(ensemble, nn.Module):
@@ -67,6 +72,8 @@ def validate(
         x = spec.to_input(part.to(device))
         votes = ask(bank, x, torch.zeros(len(x), dtype=torch.long, device=device), _needs(ensemble))
         teacher = at_least_float32(label_free(ensemble, votes)).log_softmax(1)
+        if not teacher.exp().isfinite().all():
+            raise OneshotError(f"evaluate.validation: the teacher's answers are not finite; {TURNED_AWAY}")
         own = at_least_float32(student(x)).log_softmax(1)
         different += (teacher.argmax(1) != own.argmax(1)).sum()
         divergence += F.kl_div(own, teacher, reduction="sum", log_target=True)

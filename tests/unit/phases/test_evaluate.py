@@ -46,6 +46,22 @@ def test_an_ensemble_may_be_called_as_a_client_the_server_or_what_a_dictionary_h
     assert found == Accuracies([0.75, 0.0], {"client 1": 0.75}, 0.25)
 
 
+def test_an_answer_that_is_no_number_is_right_of_no_class_and_supports_none(spec, context, fixed_logits):
+    """Its argmax would be class 0, which most of these are."""
+    test = ImageBatches(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 1]), spec=spec, batch_size=4)
+    broken, says_0 = fixed_logits([math.nan, 0.0, 0.0]), fixed_logits([1.0, 0.0, 0.0])
+    found = evaluate(test, [says_0, broken], says_0, {"uniform": LogitAverage(server_of())}, context=context)
+    assert found.accuracies == Accuracies([0.75, 0.0], {"uniform": 0.0}, 0.75)
+    assert {row.clients for row in found.abstention} == {None}
+    assert {row.server for row in found.abstention} == {0.75}
+
+
+def test_a_server_that_answers_with_no_numbers_has_no_figures(spec, context, fixed_logits):
+    test = ImageBatches(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), spec=spec, batch_size=2)
+    with pytest.raises(OneshotError, match=r"^server: its answers .* not finite; gate=checks"):
+        evaluate(test, [], fixed_logits([math.inf, 0.0, 0.0]), {}, context=context)
+
+
 AS_PUBLISHED = {"scale": 1.0, "in_model": True, "space": "logits"}
 ROWS = {"uniform": recipe_of(LogitAverage), "guided": recipe_of(StratifiedAggregation, **AS_PUBLISHED)}
 

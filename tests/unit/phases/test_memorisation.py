@@ -25,4 +25,11 @@ def test_copies_are_nearer_to_training_images_than_test_images_are():
 def test_what_lies_as_near_to_both_is_memorised_by_half():
     images = _grey(10, 20)
     found = memorisation(_grey(10, 200), images, images)
-    assert (found.nearer_to_training, found.copies) == (0.5, 0.0)
+    assert (found.nearer_to_training, found.copies) == (0.5, 0.5)  # 10 is a training image
+
+
+def test_a_training_image_is_a_copy_also_where_test_images_are_some_too():
+    training, test = _grey(0, 100, 200), _grey(0, 100, 240)  # two are training images, the third is 40 away
+    assert memorisation(_grey(100, 190, 50, 255), training, test).copies == 0.5  # 0, 10, 50 and 55 away
+    many = torch.randint(256, (60, 3, 32, 32), dtype=torch.uint8)
+    assert memorisation(many[:30], many[:40], many[20:]).copies == 1.0  # where distances are not exact

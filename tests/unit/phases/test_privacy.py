@@ -126,6 +126,17 @@ def test_a_client_without_a_label_of_the_test_set_cannot_be_audited(context):
         measure_privacy(AUDIT, data, model, [], ones, {}, context=context)
 
 
+def test_a_model_that_answers_with_no_numbers_tells_nothing_of_its_members(context):
+    data, everybody = _data(), torch.arange(60)
+    broken, sound = KnowsMembers(data, torch.tensor([0])), KnowsMembers(data, torch.tensor([0]))
+    broken.weight.data.fill_(torch.nan)
+    found = measure_privacy(
+        AUDIT, data, sound, [(broken, everybody), (sound, everybody)], everybody, {}, context=context
+    )
+    assert found.clients[0] is None
+    assert found.clients[1] is not None
+
+
 def test_a_client_without_an_audited_image_cannot_be_audited(context):
     data, audit = _data(), replace(AUDIT, samples=15)  # 30 of 60 training images are, and all test images
     model = KnowsMembers(data, torch.tensor([0]))

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.validate import validate
 from tests.parts import SMALL, FixedLogits
 
@@ -45,6 +46,11 @@ def test_a_student_that_calls_everything_bright_is_wrong_of_the_dark_ones(images
     assert found.disagreement == 3 / 8
     p_dark, p_bright = 1 / (1 + math.e), math.e / (1 + math.e)
     assert found.divergence == pytest.approx(-(3 * math.log(p_dark) + 5 * math.log(p_bright)) / 8, rel=1e-4)
+
+
+def test_nothing_can_agree_with_a_teacher_whose_answers_are_no_numbers(images):
+    with pytest.raises(OneshotError, match=r"^evaluate\.validation: the teacher's answers are not finite; gate=checks"):
+        _validate(images, _ByBrightness(), [_ByBrightness(), FixedLogits([math.nan, 0.0, 0.0])])
 
 
 def test_the_ensemble_is_not_told_what_an_image_was_made_for(images):
