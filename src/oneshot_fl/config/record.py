@@ -24,7 +24,7 @@ EXPORT = "export"
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
-    *("data.cache", "data.download", "distill.images", "evaluate", "plots", "trainer.jobs_per_gpu"),
+    *("data.cache", "data.download", "evaluate", "plots", "trainer.jobs_per_gpu"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 
@@ -38,6 +38,7 @@ SAME_SEED = "${seed}"
 """How a seed is written that follows the run's own."""
 UNLIKE_BEFORE: dict[str, Any] = {
     "distill.held_out": 0.0,
+    "distill.images": 1000,  # to which the temperature is fitted, and with it AUROC, calibration and abstention
     "development": False,
     "hearing": {},
     "clients.initial_weights": "shared",

@@ -19,7 +19,7 @@ def test_settings_are_everything_but_what_changes_nothing():
         "store": "/a",
         "hydra": {"run": 1},
         "data": {"name": "digits", "cache": "/b", "size": 8},
-        "distill": {"images": 10, "rounds": 3, "seed": 4},
+        "distill": {"images": 1000, "rounds": 3, "seed": 4},  # images as they usually are
         "clients": {"seed": 5, "of": {"lr": 1}, "epochs": 2},
         "seed": 5,
         "something_new": {"deep": {"seed": 6, "value": [1, 2]}},
@@ -71,6 +71,8 @@ def test_every_key_that_is_left_out_is_one_of_the_configuration():
         ("clients.optimizer.lr=0.02", True),
         ("+data.anything=1", True),
         ("development=true", True),
+        ("distill.images=1000", False),
+        ("distill.images=2", True),
         ("attack=none", False),
         ("hearing=witnesses", True),
         ("logger=none", False),
