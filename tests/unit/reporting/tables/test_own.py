@@ -70,6 +70,24 @@ def test_for_machines_a_difference_has_the_seeds_of_its_own(make_run):
     assert {record["metric"] for record in records.values()} == {"accuracy_last"}
 
 
+def test_a_seed_on_another_partition_is_left_out_of_the_difference_and_told(make_run):
+    """By seed the differences are 0.2, 0.3 and 0.7; the last one is between two partitions."""
+    reached = {"fedhydra": (0.5, 0.7, 0.9), "fedavg": (0.3, 0.4, 0.2)}
+    runs = [
+        make_run(value, method=method, seed=seed) for method in reached for seed, value in enumerate(reached[method])
+    ]
+    for run in runs:
+        other = (run.method, run.seed) == ("fedavg", 2)
+        run.summary["partition"] = {"sha256": "other" if other else f"of seed {run.seed}"}
+    sheet = _sheet(runs)
+    records = {record["row"]: record for record in sheet.records}
+    assert (records["fedhydra"]["n"], records["fedhydra"]["paired_n"]) == (3, 2)
+    assert records["fedhydra"]["paired_difference"] == pytest.approx(0.25)
+    assert sheet.notes[1:] == [
+        "Partitions differ in seed 2, where these are not compared with one another: fedavg; fedhydra."
+    ]
+
+
 def test_the_best_round_only_where_it_is_asked_for(make_run):
     rows = _rows(_sheet([make_run(0.5)], measure_of("accuracy", which="best")))
     assert rows["fedhydra"]["server, best round"] == "60.00"
