@@ -141,10 +141,11 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     for label in labels:
         values = server[label].values
         difference = paired(server[label], base) if label != against else None
-        rows.append([label, *_row(values, difference), _not_done(rows_by_label[label])])
+        gap = _gap(values, difference) if base.values and label != against else ["", ""]
+        rows.append([label, *_row(values), *gap, _not_done(rows_by_label[label])])
         records.append(_record(label, values, difference))
     for label, values in references({label: rows_by_label[label] for label in labels}, measure).items():
-        rows.append([label, *_row(values, None), ""])
+        rows.append([label, *_row(values), "", "", ""])
         records.append(_record(label, values, None))
     records = [{"metric": measure.key, **record} for record in records]
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
@@ -222,13 +223,20 @@ def unmeasured(runs: list[Run], measure: Measure) -> list[str]:
     ]
 
 
-def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:
+def _row(values: dict[int, float]) -> list[str]:
     if not values:
-        return ["", "–", "", "", ""]
+        return ["", "–", ""]
     own = estimate(list(values.values()))
-    seeds = ", ".join(map(str, values))
-    gap = [percent(difference, signed=True), interval(difference, signed=True)] if difference else ["", ""]
-    return [seeds, percent(own), interval(own), *gap]
+    return [", ".join(map(str, values)), percent(own), interval(own)]
+
+
+def _gap(values: dict[int, float], difference: Estimate | None) -> list[str]:
+    """A paired difference, with the number of its seeds where the row has others besides."""
+    n = difference.n if difference else 0
+    counted = [f"(n = {n})"] if n < len(values) else []
+    if difference is None:
+        return [" ".join(counted), ""]
+    return [" ".join([percent(difference, signed=True), *counted]), interval(difference, signed=True)]
 
 
 def _record(label: str, values: dict[int, float], difference: Estimate | None) -> dict[str, Any]:
