@@ -212,6 +212,17 @@ def test_communication_rounds_begin_at_the_last_server(tiny, tmp_path):
     assert {"communication_1/clients/00/loss", "communication_2/clients/00/loss"} <= metrics
 
 
+def test_each_communication_round_names_the_clients_that_it_used(tiny, tmp_path, monkeypatch):
+    """The first one turns client 1 away, the second one client 0."""
+    late, real = ["client 1", "client 0"], pipeline.received
+    monkeypatch.setattr(pipeline, "received", lambda clients: real(clients).without({late.pop(0): "late"}))
+    summary = run(tiny("method=fedavg", "communication_rounds=2"), tmp_path / "run")
+    everyone = {f"client {k}" for k in range(CLIENTS)}
+    first, second = (each["used"] for each in summary["communication"])
+    assert (everyone - set(first), everyone - set(second)) == ({"client 1"}, {"client 0"})
+    assert [len(each["clients"]) for each in summary["communication"]] == [len(first), len(second)]
+
+
 def test_without_local_training_the_second_rounds_clients_are_the_first_rounds_server(tiny, tmp_path):
     summary = run(tiny("method=dense", "clients.epochs=0", "communication_rounds=2"), tmp_path / "run")
     first, second = summary["communication"]

@@ -87,14 +87,7 @@ def summarise(
         "validation": described(validation),
         "synthetic": _synthetic(fidelity) if fidelity else None,
         "privacy": described(privacy),
-        "communication": [
-            {
-                "clients": each.evaluated.accuracies.clients,
-                "ensembles": each.evaluated.accuracies.ensembles,
-                **_server_accuracies(each),
-            }
-            for each in results
-        ],
+        "communication": [_exchange(each) for each in results],
         "rounds": history,
         "seconds": _seconds(results, ledger, run),
         "cost": ledger,
@@ -141,7 +134,7 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
     Nor has one that was turned away; `quarantined` says why.
     """
     uploads = result.given.uploads
-    used, evaluated = [upload.name for upload in uploads.classifiers], result.evaluated
+    used, evaluated = _used(result), result.evaluated
     accuracies = dict(zip(used, evaluated.accuracies.clients, strict=True))
     balanced = dict(zip(used, evaluated.balanced.clients, strict=True))
     reasons = {one.name: one.reason for one in uploads.quarantined}
@@ -160,6 +153,22 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
         }
         for k, client in enumerate(result.clients)
     ]
+
+
+def _exchange(result: RunResult) -> dict[str, Any]:
+    """One communication round; the gate and the hearing may turn other clients away than in the next one."""
+    accuracies = result.evaluated.accuracies
+    return {
+        "clients": accuracies.clients,
+        "used": _used(result),
+        "ensembles": accuracies.ensembles,
+        **_server_accuracies(result),
+    }
+
+
+def _used(result: RunResult) -> list[str]:
+    """The names of the clients whose classifiers the server used, in the order in which they are evaluated."""
+    return [upload.name for upload in result.given.uploads.classifiers]
 
 
 def _by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:

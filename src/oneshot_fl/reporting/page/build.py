@@ -14,7 +14,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.page.markup import Html, element, escaped, script_code, script_data
 from oneshot_fl.reporting.page.payload import payload
 from oneshot_fl.reporting.page.sections import all_runs, counts_of, failures, sheet_of, verdicts
-from oneshot_fl.reporting.page.settings import Setting, settings_of
+from oneshot_fl.reporting.page.settings import Setting, left_out, settings_of
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import AGAINST, check_against, group_sheet, not_the_same
 from oneshot_fl.reporting.tables.papers.beside import paper_sheets
@@ -79,7 +79,7 @@ def report_page(runs: list[Run], out: Path, choices: Choices, *, library: str) -
         "about": _about(runs, measure),
         "counts": counts_of(runs, to_do=choices.to_do),
         "verdicts": verdicts(settings, measure),
-        "unlike": _joined(element("p", line, class_="note") for line in not_the_same(each.rows for each in settings)),
+        "unlike": _notes([*not_the_same(each.rows for each in settings), *left_out(settings, measure)]),
         "numbers": _joined(_numbers(settings, measure, against)),
         "papers": _joined(_papers(settings, choices.which)) or element("p", "No run belongs to a table of the papers."),
         "failures": failures(runs, out),
@@ -107,6 +107,10 @@ def _version(run: Run) -> str:
 
 def _joined(parts: Iterable[Html]) -> Html:
     return Html("".join(parts))
+
+
+def _notes(lines: Iterable[str]) -> Html:
+    return _joined(element("p", line, class_="note") for line in lines)
 
 
 def _numbers(settings: Iterable[Setting], measure: Measure, against: str) -> list[Html]:

@@ -59,7 +59,7 @@ def _verdict(verdict: Verdict) -> list[Any]:
 
 def _gap(label: str, gap: Estimate | None) -> Html:
     if gap is None:
-        return element("div", f"{label}: no seed in common")
+        return element("div", f"{label}: no seed to compare")
     limits = interval(gap, signed=True) or _seeds(gap)
     return element("div", f"{label}: {gap.mean * 100:+.2f} {limits}")
 

@@ -1,15 +1,16 @@
 """The settings of a sweep: groups of runs that may be compared, and what each row of one found."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, permutations
 from typing import Any
 
 from oneshot_fl.reporting.tables.differences import Settings, listed, without_unset
-from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
+from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.measures import Measure
-from oneshot_fl.reporting.tables.own import by_seed, comparable, rank, rows_of, set_apart, shared_of, titles, with_own
+from oneshot_fl.reporting.tables.own import comparable, rank, rows_of, set_apart, shared_of, titles, with_own
+from oneshot_fl.reporting.tables.pairing import Outcomes, Value, not_compared, outcomes, paired
 from oneshot_fl.reporting.tables.run import Run
 
 Json = dict[str, Any]
@@ -47,9 +48,13 @@ class Setting:
         """The partition with how uneven it is."""
         return self.runs[0].split
 
-    def values(self, label: str, value: Callable[[Json], float | None]) -> dict[int, float]:
+    def outcomes(self, label: str, value: Value) -> Outcomes:
         """What one row's finished runs tell, by seed."""
-        return by_seed(self.rows[label], value)
+        return outcomes(self.rows[label], value)
+
+    def values(self, label: str, value: Value) -> dict[int, float]:
+        """The same without the partitions."""
+        return self.outcomes(label, value).values
 
 
 def settings_of(runs: Iterable[Run]) -> list[Setting]:
@@ -91,13 +96,22 @@ def cells_of(setting: Setting, measure: Measure) -> list[Json]:
 
 
 def differences_of(setting: Setting, measure: Measure) -> list[Json]:
-    """For every two rows the first minus the second, over the seeds that both have."""
-    known = {label: setting.values(label, measure.server) for label in setting.rows}
+    """For every two rows the first minus the second, over the seeds that both have on one partition."""
+    known = _servers(setting, measure)
     return [
         {"s": setting.number, "m": first, "base": second, **_told(difference)}
         for first, second in permutations(known, 2)
         if (difference := paired(known[first], known[second]))
     ]
+
+
+def _servers(setting: Setting, measure: Measure) -> dict[str, Outcomes]:
+    return {label: setting.outcomes(label, measure.server) for label in setting.rows}
+
+
+def left_out(settings: Iterable[Setting], measure: Measure) -> list[str]:
+    """A line for all rows of a setting that are not compared in some seeds, as their partitions differ there."""
+    return [f"{each.name}: {line}" for each in settings for line in not_compared(_servers(each, measure))]
 
 
 def _told(value: Estimate) -> Json:
@@ -111,24 +125,28 @@ def gaps_of(setting: Setting, measure: Measure) -> list[Json]:
     """For every row the ensemble that is best in the mean, minus the server: what distillation lost."""
     found = []
     for label in setting.rows:
-        server = setting.values(label, measure.server)
+        server = setting.outcomes(label, measure.server)
         ensembles = _ensembles(setting, label, measure)
-        if not server or not ensembles:
+        if not server.values or not ensembles:
             continue
-        best = max(ensembles, key=lambda name: estimate(list(ensembles[name].values())).mean)
+        best = max(ensembles, key=lambda name: _over_seeds(ensembles[name]).mean)
         if gap := paired(ensembles[best], server):
-            levels = {"server": estimate(list(server.values())), "level": estimate(list(ensembles[best].values()))}
+            levels = {"server": _over_seeds(server), "level": _over_seeds(ensembles[best])}
             means = {name: round(100 * each.mean, 3) for name, each in levels.items()}
             found.append({"s": setting.number, "m": label, "ensemble": best, **_told(gap), **means})
     return found
 
 
-def _ensembles(setting: Setting, label: str, measure: Measure) -> dict[str, dict[int, float]]:
+def _over_seeds(row: Outcomes) -> Estimate:
+    return estimate(list(row.values.values()))
+
+
+def _ensembles(setting: Setting, label: str, measure: Measure) -> dict[str, Outcomes]:
     """By the ensemble's name the values by seed, of those that all finished runs of the row tell."""
     done = [measure.ensembles(run.summary) for run in setting.rows[label] if run.summary]
     names = [name for name in (done[0] if done else {}) if all(name in each for each in done)]
 
-    def of(name: str) -> Callable[[Json], float | None]:
+    def of(name: str) -> Value:
         return lambda summary: measure.ensembles(summary)[name]
 
-    return {name: setting.values(label, of(name)) for name in names}
+    return {name: setting.outcomes(label, of(name)) for name in names}

@@ -1,15 +1,16 @@
 """Which server model is best in a setting, and how sure that is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from oneshot_fl.reporting.page.settings import Setting
-from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, Estimate, estimate, paired
+from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, Estimate, estimate
 from oneshot_fl.reporting.tables.measures import Measure
+from oneshot_fl.reporting.tables.pairing import Outcomes, paired, shared_seeds
 
 NAMED = 3
 """Rivals that the words on a verdict name."""
-Values = Mapping[str, dict[int, float]]
+Rows = Mapping[str, Outcomes]
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Verdict:
     best: str
     value: Estimate
     rivals: dict[str, Estimate | None]
-    """By label, nearest first: best minus the rival over shared seeds; None where they share none. The intervals hold
-    together at 95%."""
+    """By label, nearest first: best minus the rival over the seeds that both have on one partition; None where there is
+    none. The intervals hold together at 95%."""
     enough: bool
     """Whether the best has the seeds that an interval takes."""
 
@@ -55,31 +56,30 @@ def verdict_of(setting: Setting, measure: Measure) -> Verdict | None:
     over the seeds that those rows share, where they are enough: one seed may be harder than another. Where a low
     figure is good (ECE), the best is the lowest.
     """
-    values = {label: known for label in setting.rows if (known := setting.values(label, measure.server))}
-    return verdict_on(values, lowest=measure.lower_is_better) if values else None
+    rows = {label: row for label in setting.rows if (row := setting.outcomes(label, measure.server)).values}
+    return verdict_on(rows, lowest=measure.lower_is_better) if rows else None
 
 
-def verdict_on(values: Values, *, lowest: bool = False) -> Verdict:
-    """The verdict on rows' values by seed; differences are how much better the best one is."""
+def verdict_on(rows: Rows, *, lowest: bool = False) -> Verdict:
+    """The verdict on rows, each with a value; differences are how much better the best one is."""
     sign = -1 if lowest else 1
-    means = {label: estimate(list(known.values())) for label, known in values.items()}
+    means = {label: _mean(row, row.values) for label, row in rows.items()}
     enough = [label for label, known in means.items() if known.n >= FEWEST_FOR_INTERVAL]
-    levels = _levels({label: values[label] for label in enough or means})
+    levels = _levels({label: rows[label] for label in enough or means})
     best = max(levels, key=lambda label: sign * levels[label])
-    pairs = len(values) * (len(values) - 1) // 2  # any two may turn out the best and one that it beats
-    gaps = {label: _gap(values[best], known, sign, pairs) for label, known in values.items() if label != best}
+    pairs = len(rows) * (len(rows) - 1) // 2  # any two may turn out the best and one that it beats
+    ahead, others = rows[best].times(sign), {label: row.times(sign) for label, row in rows.items() if label != best}
+    gaps = {label: paired(ahead, row, comparisons=pairs) for label, row in others.items()}
     nearest = sorted(gaps, key=lambda label: gap.mean if (gap := gaps[label]) else float("inf"))
     return Verdict(best, means[best], {label: gaps[label] for label in nearest}, bool(enough))
 
 
-def _levels(values: Values) -> dict[str, float]:
-    """The mean of every row, over the seeds that all of them have if these are enough for an interval."""
-    shared = set.intersection(*(set(known) for known in values.values()))
-    if len(shared) < FEWEST_FOR_INTERVAL:
-        return {label: estimate(list(known.values())).mean for label, known in values.items()}
-    return {label: estimate([known[seed] for seed in sorted(shared)]).mean for label, known in values.items()}
+def _levels(rows: Rows) -> dict[str, float]:
+    """The mean of every row, over the seeds that all of them share if these are enough for an interval."""
+    shared = shared_seeds(rows.values())
+    enough = len(shared) >= FEWEST_FOR_INTERVAL
+    return {label: _mean(row, shared if enough else row.values).mean for label, row in rows.items()}
 
 
-def _gap(best: dict[int, float], other: dict[int, float], sign: int, comparisons: int) -> Estimate | None:
-    own, rival = ({seed: sign * value for seed, value in known.items()} for known in (best, other))
-    return paired(own, rival, comparisons=comparisons)
+def _mean(row: Outcomes, seeds: Iterable[int]) -> Estimate:
+    return estimate([row.values[seed] for seed in seeds])

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FEWEST_FOR_INTERVAL = 3
@@ -37,13 +37,3 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
     from scipy.stats import t
 
     return Estimate(mean, n, std, float(t.ppf(1 - 0.025 / comparisons, n - 1)) * std / math.sqrt(n))
-
-
-def paired(first: Mapping[int, float], second: Mapping[int, float], *, comparisons: int = 1) -> Estimate | None:
-    """`first` minus `second` over the seeds that both have; None where there is no such seed.
-
-    Methods share clients seed by seed, so what the clients do to both cancels.
-    """
-    shared = sorted(first.keys() & second.keys())
-    differences = [first[seed] - second[seed] for seed in shared]
-    return estimate(differences, comparisons=comparisons) if shared else None

@@ -1,5 +1,6 @@
 """Figures over many runs: accuracy against rounds (FedHydra, Figs. 3, 4, 6), AE against SA (Fig. 7)."""
 
+import math
 import re
 from collections.abc import Iterable
 from itertools import product
@@ -13,7 +14,9 @@ from oneshot_fl.reporting.plots import COLOURS, line_styles, literal, new_figure
 from oneshot_fl.reporting.tables.curves import curve_of
 from oneshot_fl.reporting.tables.differences import below
 from oneshot_fl.reporting.tables.estimates import estimate
+from oneshot_fl.reporting.tables.measures import measure_of
 from oneshot_fl.reporting.tables.own import comparable, names_of, rows_of, titles
+from oneshot_fl.reporting.tables.pairing import Outcomes, outcomes, shared_seeds
 from oneshot_fl.reporting.tables.run import Run
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 AGGREGATIONS = {"uniform": "AE", "stratified": "SA"}
 """FedHydra's names for the ensembles that Fig. 7 compares."""
+LAST = measure_of("accuracy", which="last")
+Bars = dict[str, list[float]]
+"""AE and SA, each with the server's accuracies in the same seeds."""
 
 
 def draw(runs: list[Run], folder: Path) -> list[Path]:
@@ -78,40 +84,46 @@ def _draw_row(axes: "Axes", runs: list[Run], label: str, style: dict[str, Any]) 
         axes.fill_between(curve.rounds, mean - spread, mean + spread, alpha=0.15, color=style["color"])
 
 
-def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, dict[str, list[float]]]:
-    """For every group with both: setting -> AE or SA -> the server's accuracies over seeds.
+def aggregation_bars(groups: Iterable[list[Run]]) -> dict[str, Bars]:
+    """For every group that has both in one seed at least: setting -> AE or SA -> the server's accuracies over seeds.
 
-    Where a group has several rows of one of them, as with other stratifications, every pair of rows stands by itself.
+    Both are of the seeds that they share on one partition. Where a group has several rows of one of them, as with other
+    stratifications, every pair of rows stands by itself.
     """
-    both = [(group, rows) for group, rows in ((group, _aggregations(group)) for group in groups) if all(rows.values())]
+    both = [(group, pairs) for group in groups if (pairs := _pairs(_aggregations(group)))]
     short = [f"{group[0].data}\n{group[0].partition} {group[0].spread}" for group, _ in both]
     names = names_of(short, [group for group, _ in both])
     return {
-        "\n".join([name, *told]): pair
-        for name, (_, rows) in zip(names, both, strict=True)
-        for told, pair in _pairs(rows)
+        "\n".join([name, *told]): bars for name, (_, pairs) in zip(names, both, strict=True) for told, bars in pairs
     }
 
 
-def _aggregations(group: list[Run]) -> dict[str, dict[str, list[float]]]:
-    """AE or SA -> label of the row -> the server's accuracies over seeds."""
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in AGGREGATIONS.values()}
+def _aggregations(group: list[Run]) -> dict[str, dict[str, Outcomes]]:
+    """AE or SA -> label of the row -> what the server reached."""
+    found: dict[str, dict[str, Outcomes]] = {name: {} for name in AGGREGATIONS.values()}
     for label, runs in rows_of(run for run in group if run.method == "fedhydra").items():
-        done = [run.summary["server"]["accuracy_last"] for run in runs if run.summary]
-        if done and (name := _aggregation(runs[0])):
+        done = outcomes(runs, LAST.server)
+        if done.values and (name := _aggregation(runs[0])):
             found[name][label] = done
     return found
 
 
-def _pairs(rows: dict[str, dict[str, list[float]]]) -> list[tuple[list[str], dict[str, list[float]]]]:
+def _pairs(rows: dict[str, dict[str, Outcomes]]) -> list[tuple[list[str], Bars]]:
     """Every row with AE beside every one with SA, and the labels that tell one pair from another, if there are more."""
-    return [
+    pairs = [
         (
             [label for label, own in zip(labels, rows.values(), strict=True) if len(own) > 1],
-            {name: own[label] for label, (name, own) in zip(labels, rows.items(), strict=True)},
+            _bars({name: own[label] for label, (name, own) in zip(labels, rows.items(), strict=True)}),
         )
         for labels in product(*rows.values())
     ]
+    return [(told, bars) for told, bars in pairs if bars]
+
+
+def _bars(pair: dict[str, Outcomes]) -> Bars:
+    """The accuracies of two rows in the seeds that they share; nothing where there is none."""
+    seeds = shared_seeds(pair.values())
+    return {name: [own.values[seed] for seed in seeds] for name, own in pair.items()} if seeds else {}
 
 
 def _aggregation(run: Run) -> str | None:
@@ -121,18 +133,19 @@ def _aggregation(run: Run) -> str | None:
     return name if all(below(key, own) for key in run.changed) else None
 
 
-def ae_against_sa(bars: dict[str, dict[str, list[float]]]) -> "Figure":
-    """Two bars per setting, with the standard deviation over seeds."""
+def ae_against_sa(bars: dict[str, Bars]) -> "Figure":
+    """Two bars per setting over the same seeds, with their number and, of several, the standard deviation."""
     figure, axes = new_figure(3 + 1.2 * len(bars), 4)
     for position, name in enumerate(AGGREGATIONS.values()):
         values = [estimate(found[name]) for found in bars.values()]
         places = np.arange(len(bars)) + 0.4 * (position - 0.5)
-        spreads = [value.std or 0.0 for value in values]
+        spreads = [math.nan if value.std is None else value.std for value in values]
         colour = COLOURS[position]
         axes.bar(
             places, [value.mean for value in values], width=0.38, yerr=spreads, capsize=3, label=name, color=colour
         )
-    axes.set_xticks(range(len(bars)), [literal(name) for name in bars], fontsize=8)
+    counted = [f"{name}\n(n = {len(found['AE'])})" for name, found in bars.items()]
+    axes.set_xticks(range(len(bars)), [literal(name) for name in counted], fontsize=8)
     axes.set(ylabel="test accuracy of the server, last round")
     axes.legend()
     return figure

@@ -4,15 +4,16 @@ Runs are compared only if everything agrees but method, seed and settings that o
 run with several settings of its own gets a row for each.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, differing, listed, without_unset
-from oneshot_fl.reporting.tables.estimates import Estimate, estimate, paired
+from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
+from oneshot_fl.reporting.tables.pairing import Outcomes, by_seed, not_compared, outcomes, paired
 from oneshot_fl.reporting.tables.run import Run
 
 ORDER = (
@@ -134,20 +135,22 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     """
     rows_by_label = rows_of(runs)
     labels = sorted(rows_by_label, key=rank)
-    server = {label: by_seed(rows_by_label[label], measure.server) for label in labels}
-    base = server.get(against, {})
+    server = {label: outcomes(rows_by_label[label], measure.server) for label in labels}
+    base = server.get(against, Outcomes({}))
     rows, records = [], []
     for label in labels:
-        difference = paired(server[label], base) if server[label] and label != against else None
-        rows.append([label, *_row(server[label], difference), _not_done(rows_by_label[label])])
-        records.append(_record(label, server[label], difference))
+        values = server[label].values
+        difference = paired(server[label], base) if label != against else None
+        gap = _gap(values, difference) if base.values and label != against else ["", ""]
+        rows.append([label, *_row(values), *gap, _not_done(rows_by_label[label])])
+        records.append(_record(label, values, difference))
     for label, values in references({label: rows_by_label[label] for label in labels}, measure).items():
-        rows.append([label, *_row(values, None), ""])
+        rows.append([label, *_row(values), "", "", ""])
         records.append(_record(label, values, None))
     records = [{"metric": measure.key, **record} for record in records]
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    notes = [*unmeasured(runs, measure), *_mixed_code(rows_by_label), *_reasons(runs)]
+    notes = [*unmeasured(runs, measure), *not_compared(server), *_mixed_code(rows_by_label), *_reasons(runs)]
     return Sheet(
         title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
         [f"{measure.note}, mean ± standard deviation over seeds.", *notes], records,
@@ -158,12 +161,6 @@ def rank(label: str) -> tuple[int, str]:
     """A key that sorts rows by their labels."""
     name = label.split(" ", maxsplit=1)[0]
     return (ORDER.index(name) if name in ORDER else len(ORDER), label)
-
-
-def by_seed(runs: Iterable[Run], value: Callable[[dict[str, Any]], float | None]) -> dict[int, float]:
-    """The values of the runs that have one."""
-    found = {run.seed: value(run.summary) for run in sorted(runs, key=lambda run: run.seed) if run.summary}
-    return {seed: known for seed, known in found.items() if known is not None}
 
 
 def references(rows: dict[str, list[Run]], measure: Measure) -> dict[str, dict[int, float]]:
@@ -226,13 +223,20 @@ def unmeasured(runs: list[Run], measure: Measure) -> list[str]:
     ]
 
 
-def _row(values: dict[int, float], difference: Estimate | None) -> list[str]:
+def _row(values: dict[int, float]) -> list[str]:
     if not values:
-        return ["", "–", "", "", ""]
+        return ["", "–", ""]
     own = estimate(list(values.values()))
-    seeds = ", ".join(map(str, values))
-    gap = [percent(difference, signed=True), interval(difference, signed=True)] if difference else ["", ""]
-    return [seeds, percent(own), interval(own), *gap]
+    return [", ".join(map(str, values)), percent(own), interval(own)]
+
+
+def _gap(values: dict[int, float], difference: Estimate | None) -> list[str]:
+    """A paired difference, with the number of its seeds where the row has others besides."""
+    n = difference.n if difference else 0
+    counted = [f"(n = {n})"] if n < len(values) else []
+    if difference is None:
+        return [" ".join(counted), ""]
+    return [" ".join([percent(difference, signed=True), *counted]), interval(difference, signed=True)]
 
 
 def _record(label: str, values: dict[int, float], difference: Estimate | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """How methods rank over settings and seeds, and how much that depends on the setting: `--ranks`.
 
-A block is one seed of one setting: there all methods have the same clients. Blocks of one seed share samples, and those
-of one setting a task, so they are not independent: the test over settings, seeds averaged first, is the stricter one.
+A block is one seed of one setting, on one partition: there all methods have the same clients. Blocks of one seed share
+samples, and those of one setting a task, so they are not independent: the test over settings, seeds averaged first, is
+the stricter one.
 """
 
 import statistics
@@ -13,11 +14,10 @@ from itertools import combinations
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
-from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, paired
+from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
 from oneshot_fl.reporting.tables.measures import Measure
 from oneshot_fl.reporting.tables.own import (
-    by_seed,
     comparable,
     digests,
     labels_in,
@@ -26,6 +26,14 @@ from oneshot_fl.reporting.tables.own import (
     rank,
     rows_of,
     unmeasured,
+)
+from oneshot_fl.reporting.tables.pairing import (
+    Outcomes,
+    comparable_sets,
+    not_compared,
+    outcomes,
+    seeds_of_all,
+    shared_seeds,
 )
 from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
 from oneshot_fl.reporting.tables.run import Run
@@ -50,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Field:
-    """The settings in which all ranked rows have a common seed, and what was left out."""
+    """The settings in which all ranked rows have a seed on one partition, and what was left out."""
 
     rows: list[str]
     places: list[Place]
@@ -58,6 +66,8 @@ class Field:
     """Settings."""
     seeds_left_out: int
     """Of the settings that are ranked, where a row is missing."""
+    not_compared: list[str]
+    """Lines on seeds that are left out as the rows' partitions differ."""
     others: list[str]
     """Rows that are not ranked, where nobody has said which are."""
     taken: dict[str, list[str]]
@@ -91,20 +101,21 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     meant = _meant(rows, [list(rows_of(group)) for group in groups])
     if len(rows) < FEWEST_ROWS:
         raise OneshotError(_too_few(rows, unmeasured([run for group in groups for run in group], measure)))
-    blocks = [_shared({row: _of(own, meant[row]) for row in rows}) for own in values]
-    if sum(map(len, blocks)) < FEWEST_BLOCKS:
-        raise OneshotError(f"--ranks: no two seeds or settings have all of {', '.join(rows)}; name fewer by --row")
-    filled = [(group, found) for group, found in zip(groups, blocks, strict=True) if found]
-    names = _names([group for group, _ in filled])
+    ranked_rows = [{row: _of(own, meant[row]) for row in rows} for own in values]
+    complete = [n for n, own in enumerate(ranked_rows) if seeds_of_all(own.values())]
+    names = dict(zip(complete, _names([groups[n] for n in complete]), strict=True))
+    places = [Place(names[n], _ranked_runs(groups[n], meant), _shared(ranked_rows[n])) for n in complete]
+    unlike = [f"{names[n]}: {line}" for n in complete for line in not_compared(ranked_rows[n])]
+    if sum(len(place.seeds) for place in places) < FEWEST_BLOCKS:
+        raise OneshotError(_too_few_blocks(rows, unlike))
     return Field(
         rows=rows,
-        places=[
-            Place(name, _ranked_runs(group, meant), found) for name, (group, found) in zip(names, filled, strict=True)
-        ],
-        left_out=len(groups) - len(filled),
-        seeds_left_out=sum(len(_seeds(own)) - len(found) for own, found in zip(values, blocks, strict=True) if found),
+        places=[place for place in places if place.seeds],
+        left_out=len(groups) - len(complete),
+        seeds_left_out=sum(len(_seeds(values[n])) - len(seeds_of_all(ranked_rows[n].values())) for n in complete),
+        not_compared=unlike,
         others=[] if wanted else sorted(set().union(*values) - set(rows), key=rank),
-        taken=_taken(meant, labels_in(group for group, _ in filled)),
+        taken=_taken(meant, labels_in(groups[n] for n in complete)),
     )
 
 
@@ -113,36 +124,38 @@ def _too_few(rows: Sequence[str], causes: Sequence[str]) -> str:
     return found + " ".join(causes or [f"name {FEWEST_ROWS} or more by --row, or run more methods"]).rstrip(".")
 
 
-def _values(group: list[Run], measure: Measure) -> dict[str, dict[int, float]]:
-    """By label and seed, signed so that more is better."""
-    rows = {label: by_seed(runs, measure.server) for label, runs in rows_of(group).items()}
-    return {
-        label: {seed: measure.sign * value for seed, value in known.items()} for label, known in rows.items() if known
-    }
+def _too_few_blocks(rows: Sequence[str], unlike: Sequence[str]) -> str:
+    where = " ".join([" on one partition.", *unlike]).rstrip(".") if unlike else ""
+    return f"--ranks: no two seeds or settings have all of {', '.join(rows)}{where}; name fewer by --row"
 
 
-def _most(values: Sequence[dict[str, dict[int, float]]]) -> list[str]:
+def _values(group: list[Run], measure: Measure) -> dict[str, Outcomes]:
+    """By label, signed so that more is better."""
+    rows = {label: outcomes(runs, measure.server) for label, runs in rows_of(group).items()}
+    return {label: row.times(measure.sign) for label, row in rows.items() if row.values}
+
+
+def _most(values: Sequence[dict[str, Outcomes]]) -> list[str]:
     """Of the sets of rows that blocks, or two of them, have in common that of most runs: rows times blocks with all.
 
     One that can be ranked goes before one that cannot.
     """
-    blocks = [frozenset(row for row, known in own.items() if seed in known) for own in values for seed in _seeds(own)]
-
-    there = dict.fromkeys(blocks)
+    blocks = [block for own in values for block in comparable_sets(own)]
+    there = dict.fromkeys(rows for block in blocks for rows in block)
     sets = dict.fromkeys([*there, *(one & other for one in there for other in there)])
     most = max(sets, key=lambda rows: _runs_ranked(rows, blocks), default=frozenset[str]())
     return sorted(most, key=rank)
 
 
-def _runs_ranked(rows: frozenset[str], blocks: Sequence[frozenset[str]]) -> tuple[bool, int]:
+def _runs_ranked(rows: frozenset[str], blocks: Sequence[list[frozenset[str]]]) -> tuple[bool, int]:
     """Whether these rows can be ranked, and how many runs that would rank."""
-    with_all = sum(rows <= block for block in blocks)
+    with_all = sum(any(rows <= some for some in block) for block in blocks)
     return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all
 
 
-def _seeds(values: dict[str, dict[int, float]]) -> list[int]:
+def _seeds(rows: dict[str, Outcomes]) -> set[int]:
     """Those of any row of a setting."""
-    return sorted(set().union(*values.values()))
+    return set[int]().union(*(row.values for row in rows.values()))
 
 
 def _meant(rows: Sequence[str], settings: Sequence[Sequence[str]]) -> dict[str, list[str]]:
@@ -162,9 +175,9 @@ def _method(label: str) -> str:
     return label.partition(" ")[0]
 
 
-def _of(values: dict[str, dict[int, float]], labels: Sequence[str]) -> dict[int, float]:
+def _of(rows: dict[str, Outcomes], labels: Sequence[str]) -> Outcomes:
     """What the one of these labels reached that a setting has; nothing where it has none."""
-    return next((values[label] for label in labels if label in values), {})
+    return next((rows[label] for label in labels if label in rows), Outcomes({}))
 
 
 def _taken(meant: dict[str, list[str]], there: Sequence[str]) -> dict[str, list[str]]:
@@ -181,10 +194,9 @@ def _ranked_runs(group: list[Run], meant: dict[str, list[str]]) -> dict[str, dic
     }
 
 
-def _shared(values: dict[str, dict[int, float]]) -> dict[int, dict[str, float]]:
-    """By seed the values of all rows, for the seeds that all of them have."""
-    seeds = set.intersection(*map(set, values.values()))
-    return {seed: {row: known[seed] for row, known in values.items()} for seed in sorted(seeds)}
+def _shared(rows: dict[str, Outcomes]) -> dict[int, dict[str, float]]:
+    """By seed the values of all rows, for the seeds that all of them have on one partition."""
+    return {seed: {row: own.values[seed] for row, own in rows.items()} for seed in shared_seeds(rows.values())}
 
 
 def _names(groups: Sequence[list[Run]]) -> list[str]:
@@ -221,6 +233,7 @@ def _averages(field: Field, measure: Measure) -> Sheet:
         *not_the_same([_by_row(place, without=field.taken) for place in field.places]),
         *([f"Left out, as a row is missing: {field.left_out} settings."] if field.left_out else []),
         *([f"Left out of the others, as a row is missing: {field.seeds_left_out} seeds."] * bool(field.seeds_left_out)),
+        *field.not_compared,
         *([f"Not ranked, as too few seeds and settings have them: {', '.join(field.others)}."] * bool(field.others)),
         *_mixed_code(field),
     ]
@@ -316,17 +329,16 @@ def _mean_ranks(blocks: Sequence[dict[str, float]]) -> dict[str, float]:
 def _differences(field: Field, sign: int) -> Sheet:
     """Row minus column over all blocks, above the diagonal, of the measure as it is told elsewhere."""
     ordered = list(field.ranking.ranks)
-    columns = {row: {n: sign * block[row] for n, block in enumerate(field.blocks)} for row in ordered}
     pairs = len(ordered) * (len(ordered) - 1) // 2
     cells, records = [], []
     for n, first in enumerate(ordered[:-1]):
-        gaps = [paired(columns[first], columns[second], comparisons=pairs) for second in ordered[n + 1 :]]
-        told = [f"{percent(gap, signed=True)} {interval(gap, signed=True)}".strip() for gap in gaps if gap]
+        each = [[sign * (block[first] - block[second]) for block in field.blocks] for second in ordered[n + 1 :]]
+        gaps = [estimate(differences, comparisons=pairs) for differences in each]
+        told = [f"{percent(gap, signed=True)} {interval(gap, signed=True)}".strip() for gap in gaps]
         cells.append([first, *[""] * n, *told])
         records += [
             {"row": first, "minus": second, "mean": gap.mean, "ci95_half_width": gap.half_width}
             for second, gap in zip(ordered[n + 1 :], gaps, strict=True)
-            if gap
         ]
     held = (
         f" The {pairs} intervals hold together at 95% (Bonferroni) on these settings; blocks of one setting are alike, "

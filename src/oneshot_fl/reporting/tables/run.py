@@ -151,6 +151,20 @@ class Run:
         return canonical([self.own, list(sources_of(self.setting("method") or {}))])
 
 
+def used_in_exchange(summary: dict[str, Any], number: int) -> list[str]:
+    """The names of the clients whose accuracies communication round `number` (from 0) tells, in their order.
+
+    Summaries of earlier versions name none. Of the last round the clients themselves tell it; where one of them was
+    turned away there, nobody knows who was in the rounds before, and this is empty.
+    """
+    exchanges = summary["communication"]
+    if "used" in exchanges[number]:
+        return list(exchanges[number]["used"])
+    turned_away = any(client.get("quarantined") for client in summary["clients"])
+    known = not turned_away or exchanges[number] is exchanges[-1]
+    return [f"client {k}" for k in used_clients(summary)] if known else []
+
+
 def used_clients(summary: dict[str, Any]) -> list[int]:
-    """The numbers of the clients whose classifiers the server used: not those with decoders, nor any turned away."""
+    """The numbers of the clients whose classifiers the server used last: none with decoders, nor any turned away."""
     return [k for k, client in enumerate(summary["clients"]) if client.get("accuracy") is not None]

@@ -46,6 +46,17 @@ def test_rows_that_are_not_the_same_in_all_settings_are_told(make_run, tmp_path)
     assert "not the same everywhere" not in _page([make_run()], tmp_path)
 
 
+def test_rows_on_other_partitions_are_told_below_the_verdicts(make_run, tmp_path):
+    runs = [make_run(0.6), make_run(0.4, method="fedavg")]
+    line = '<p class="note">mnist, dirichlet 0.1: Partitions differ in seed 0'
+    assert line not in _page(runs, tmp_path)
+    for run, digest in zip(runs, "ab", strict=True):
+        run.summary["partition"] = {"sha256": digest}
+    page = _page(runs, tmp_path)
+    assert line in page
+    assert "fedavg: no seed to compare" in page
+
+
 def test_a_link_to_the_folder_that_one_is_in_has_its_name(make_run, tmp_path, monkeypatch):
     (tmp_path / "seed=3").mkdir()
     monkeypatch.chdir(tmp_path / "seed=3")

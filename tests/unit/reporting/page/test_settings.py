@@ -1,6 +1,6 @@
 import pytest
 
-from oneshot_fl.reporting.page.settings import cells_of, differences_of, gaps_of, labels_of, settings_of
+from oneshot_fl.reporting.page.settings import cells_of, differences_of, gaps_of, labels_of, left_out, settings_of
 from oneshot_fl.reporting.tables.measures import measure_of
 
 LAST = measure_of("accuracy", which="last")
@@ -59,6 +59,24 @@ def test_differences_go_both_ways_over_shared_seeds_only(make_run):
     (setting,) = settings_of([make_run(0.5), make_run(0.9, seed=1), make_run(0.3, method="fedavg")])
     found = {(entry["m"], entry["base"]): (entry["mean"], entry["n"]) for entry in differences_of(setting, LAST)}
     assert found == {("fedavg", "fedhydra"): (-20.0, 1), ("fedhydra", "fedavg"): (20.0, 1)}
+
+
+def test_rows_on_other_partitions_are_not_paired_and_a_line_says_so(make_run):
+    runs = [
+        make_run(0.5),
+        make_run(0.9, seed=1),
+        make_run(0.3, method="fedavg"),
+        make_run(0.8, method="fedavg", seed=1),
+    ]
+    for run, digest in zip(runs, "abac", strict=True):
+        run.summary["partition"] = {"sha256": digest}
+    settings = settings_of(runs)
+    found = {(entry["m"], entry["base"]): (entry["mean"], entry["n"]) for entry in differences_of(settings[0], LAST)}
+    assert found == {("fedavg", "fedhydra"): (-20.0, 1), ("fedhydra", "fedavg"): (20.0, 1)}
+    assert left_out(settings, LAST) == [
+        "mnist, dirichlet 0.1: Partitions differ in seed 1, where these are not compared with one another: fedavg; "
+        "fedhydra."
+    ]
 
 
 def test_the_gap_is_to_the_ensemble_that_is_best_over_all_seeds(make_run):

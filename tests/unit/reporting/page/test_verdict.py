@@ -2,10 +2,11 @@ import pytest
 from scipy.stats import t
 
 from oneshot_fl.reporting.page.verdict import verdict_on
+from oneshot_fl.reporting.tables.pairing import Outcomes
 
 
 def _seeds(*values):
-    return dict(enumerate(values))
+    return Outcomes(dict(enumerate(values)))
 
 
 def test_better_than_all_where_every_interval_leaves_out_zero():
@@ -35,7 +36,7 @@ def test_a_lucky_seed_does_not_win_against_rows_with_enough_of_them():
 
 
 def test_hard_seeds_that_only_one_has_do_not_decide():
-    more = {0: 0.85, 1: 0.86, 2: 0.87, 3: 0.6, 4: 0.6}
+    more = _seeds(0.85, 0.86, 0.87, 0.6, 0.6)
     verdict = verdict_on({"a": _seeds(0.8, 0.81, 0.82), "b": more})
     assert verdict.best == "b"
     assert verdict.rivals["a"].mean == pytest.approx(0.05)
@@ -47,9 +48,18 @@ def test_nothing_is_told_with_too_few_seeds():
 
 
 def test_rows_without_a_common_seed_are_not_told_apart():
-    verdict = verdict_on({"a": {0: 0.9, 1: 0.9, 2: 0.9}, "b": {3: 0.1, 4: 0.1, 5: 0.1}})
+    verdict = verdict_on({"a": _seeds(0.9, 0.9, 0.9), "b": Outcomes({3: 0.1, 4: 0.1, 5: 0.1})})
     assert verdict.rivals == {"b": None}
     assert verdict.words == "Not told apart from b."
+
+
+def test_seeds_on_other_partitions_neither_count_for_the_best_nor_against_a_rival():
+    """Seed 3 is on another partition for each: over the other three "b" is ahead by 0.05, over all "a" by 0.0625."""
+    first = Outcomes({0: 0.8, 1: 0.81, 2: 0.82, 3: 0.9}, dict.fromkeys(range(4), "p"))
+    second = Outcomes({0: 0.85, 1: 0.86, 2: 0.87, 3: 0.5}, {**dict.fromkeys(range(3), "p"), 3: "q"})
+    verdict = verdict_on({"a": first, "b": second})
+    assert verdict.best == "b"
+    assert (verdict.rivals["a"].mean, verdict.rivals["a"].n) == (pytest.approx(0.05), 3)
 
 
 def test_where_low_is_good_the_lowest_is_best():

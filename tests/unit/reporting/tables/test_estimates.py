@@ -1,6 +1,6 @@
 import pytest
 
-from oneshot_fl.reporting.tables.estimates import estimate, paired
+from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.format import interval, percent
 
 
@@ -29,13 +29,6 @@ def test_two_seeds_have_a_spread_but_no_interval():
 
 def test_a_difference_ends_at_a_hundred_points():
     assert interval(estimate([-0.9, 0.0, 0.9]), signed=True) == "[-100.00, +100.00]"
-
-
-def test_paired_differences_are_over_shared_seeds():
-    # seeds 1 and 2: 0.5 - 0.3 and 0.7 - 0.4
-    difference = paired({0: 0.9, 1: 0.5, 2: 0.7}, {1: 0.3, 2: 0.4, 3: 0.0})
-    assert (difference.mean, difference.n) == (pytest.approx(0.25), 2)
-    assert paired({0: 0.1}, {1: 0.1}) is None
 
 
 def test_intervals_that_hold_together_are_those_of_a_higher_level():

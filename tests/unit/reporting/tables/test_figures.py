@@ -1,7 +1,7 @@
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.figures import accuracy_against_rounds, aggregation_bars, draw
+from oneshot_fl.reporting.tables.figures import accuracy_against_rounds, ae_against_sa, aggregation_bars, draw
 
 
 def _with(run, accuracies):
@@ -32,6 +32,33 @@ def test_ae_and_sa_are_compared_where_nothing_else_differs(make_run):
     assert aggregation_bars([[both[0], hydra(0.4, "uniform", **{"source.reset": True})]]) == {}
     without_classes = hydra(0.8, "stratified", **{"ensemble.in_model": False})
     assert aggregation_bars([[*both, without_classes]]) == {"mnist\ndirichlet 0.1": {"SA": [0.6], "AE": [0.4]}}
+
+
+def _hydra(make_run, accuracy, name, seed, partition="same"):
+    changed = {"ensemble.name": "uniform"} if name == "uniform" else {}
+    run = make_run(accuracy, seed=seed, changed=changed, settings={"method": {"ensemble": {"name": name}}})
+    run.summary["partition"] = {"sha256": partition}
+    return run
+
+
+def test_bars_are_of_the_seeds_that_both_have_on_one_partition(make_run):
+    """Seed 0 is only SA's, seed 3 only AE's, and seed 2 is on two partitions."""
+    sa = [_hydra(make_run, 0.6 + seed / 100, "stratified", seed) for seed in (0, 1, 2)]
+    ae = [_hydra(make_run, 0.4, "uniform", 1), _hydra(make_run, 0.5, "uniform", 2, "other")]
+    ae.append(_hydra(make_run, 0.3, "uniform", 3))
+    assert aggregation_bars([[*sa, *ae]]) == {"mnist\ndirichlet 0.1": {"SA": [0.61], "AE": [0.4]}}
+    assert aggregation_bars([[sa[0], *ae]]) == {}
+
+
+def test_bars_tell_their_seeds_and_one_seed_has_no_error_bar(make_run):
+    bars = {"one": {"AE": [0.4], "SA": [0.6]}, "two": {"AE": [0.4, 0.6], "SA": [0.5, 0.7]}}
+    (axes,) = ae_against_sa(bars).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["one\n(n = 1)", "two\n(n = 2)"]
+    for drawn, mean in zip(axes.containers[1::2], (0.5, 0.6), strict=True):
+        one, two = drawn.errorbar.lines[2][0].get_segments()
+        assert not len(one)
+        # of two values the sample standard deviation is their distance over the root of 2
+        assert two[:, 1] == pytest.approx([mean - 0.2 / 2**0.5, mean + 0.2 / 2**0.5])
 
 
 def test_two_stratifications_are_two_pairs_of_bars_and_no_seed_counts_twice(make_run):

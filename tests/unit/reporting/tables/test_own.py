@@ -70,6 +70,35 @@ def test_for_machines_a_difference_has_the_seeds_of_its_own(make_run):
     assert {record["metric"] for record in records.values()} == {"accuracy_last"}
 
 
+def test_a_seed_on_another_partition_is_left_out_of_the_difference_and_told(make_run):
+    """By seed the differences are 0.2, 0.3 and 0.7; the last one is between two partitions."""
+    reached = {"fedhydra": (0.5, 0.7, 0.9), "fedavg": (0.3, 0.4, 0.2)}
+    runs = [
+        make_run(value, method=method, seed=seed) for method in reached for seed, value in enumerate(reached[method])
+    ]
+    for run in runs:
+        other = (run.method, run.seed) == ("fedavg", 2)
+        run.summary["partition"] = {"sha256": "other" if other else f"of seed {run.seed}"}
+    sheet = _sheet(runs)
+    records = {record["row"]: record for record in sheet.records}
+    assert (records["fedhydra"]["n"], records["fedhydra"]["paired_n"]) == (3, 2)
+    assert records["fedhydra"]["paired_difference"] == pytest.approx(0.25)
+    assert _rows(sheet)["fedhydra"]["minus fedavg, paired"] == "+25.00 ± 7.07 (n = 2)"
+    assert sheet.notes[1:] == [
+        "Partitions differ in seed 2, where these are not compared with one another: fedavg; fedhydra."
+    ]
+
+
+def test_a_difference_over_fewer_seeds_than_the_row_has_says_over_how_many(make_run):
+    """FedHydra has seed 1 besides FedAvg's 0, DENSE no seed of FedAvg's, Co-Boosting none that FedAvg lacks."""
+    seeds = {"fedavg": (0, 4), "fedhydra": (0, 1), "dense": (2, 3), "co_boosting": (0,)}
+    reached = {"fedavg": 0.5, "fedhydra": 0.6, "dense": 0.7, "co_boosting": 0.8}
+    runs = [make_run(reached[method], method=method, seed=seed) for method in seeds for seed in seeds[method]]
+    gaps = {label: row["minus fedavg, paired"] for label, row in _rows(_sheet(runs)).items()}
+    assert [gaps[label] for label in seeds] == ["", "+10.00 (n = 1)", "(n = 0)", "+30.00"]
+    assert "minus ot, paired" not in _sheet(runs, against="ot").header  # nothing to pair with is no difference over 0
+
+
 def test_the_best_round_only_where_it_is_asked_for(make_run):
     rows = _rows(_sheet([make_run(0.5)], measure_of("accuracy", which="best")))
     assert rows["fedhydra"]["server, best round"] == "60.00"

@@ -156,6 +156,40 @@ def test_seeds_without_a_row_are_told(runs, make_run):
     assert "Left out of the others, as a row is missing: 1 seeds." in rank_sheets(field, LAST)[0].notes
 
 
+def _on_another_partition(runs, *blocks):
+    """DENSE's runs of these (alpha, seed) are on another partition than those of the other rows."""
+    for run in runs:
+        other = run.method == "dense" and (run.setting("partition.alpha"), run.seed) in blocks
+        run.summary["partition"] = {"sha256": "other" if other else "same"}
+    return runs
+
+
+def test_a_seed_whose_rows_are_on_two_partitions_is_no_block_and_told(runs):
+    field = field_of(_on_another_partition(runs, (0.1, 1)), LAST)
+    assert [sorted(place.seeds) for place in field.places] == [[0], [0, 1]]
+    assert (field.left_out, field.seeds_left_out) == (0, 0)
+    notes = rank_sheets(field, LAST)[0].notes
+    assert (
+        "mnist, dirichlet 0.1, cnn2: Partitions differ in seed 1, where these are not compared with one another: "
+        "fedavg, fedhydra; dense."
+    ) in notes
+    whole = field_of(_on_another_partition(runs, (0.1, 0), (0.1, 1)), LAST)
+    assert [place.name for place in whole.places] == ["mnist, dirichlet 0.5, cnn2"]
+    assert (whole.left_out, len(whole.not_compared)) == (0, 1)
+
+
+def test_rows_that_are_on_two_partitions_everywhere_are_not_ranked_together(runs, make_run):
+    alphas_and_seeds = [(alpha, seed) for alpha in REACHED for seed in (0, 1)]
+    ot = [make_run(0.5, method="ot", seed=s, settings={"partition": {"alpha": a}}) for a, s in alphas_and_seeds]
+    found = _on_another_partition([*runs, *ot], *alphas_and_seeds)
+    assert field_of(found, LAST).rows == ["fedavg", "ot", "fedhydra"]
+    line = (
+        r"have all of fedavg, dense, ot on one partition\. mnist, dirichlet 0\.1, cnn2: Partitions differ in seeds 0, 1"
+    )
+    with pytest.raises(OneshotError, match=line):
+        field_of(found, LAST, ["fedavg", "dense", "ot"])
+
+
 def test_a_figure_that_no_run_tells_is_the_cause(runs):
     with pytest.raises(OneshotError, match=r"^--ranks: 0 rows to rank; 12 finished runs do not tell it; run"):
         field_of(runs, measure_of("ece", which="last"))

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from oneshot_fl.reporting.tables.papers import co_boosting, fedhydra, fedmho
 from oneshot_fl.reporting.tables.papers.paper import OF_THE_TABLE, Asked, Paper
-from oneshot_fl.reporting.tables.run import Run, used_clients
+from oneshot_fl.reporting.tables.run import Run, used_in_exchange
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (fedhydra.PAPER, co_boosting.PAPER, fedmho.PAPER)}
 ENSEMBLES = {"fedens": "uniform", "dw_fedens": "size_weighted", "co_boosting": "boosted"}
@@ -126,18 +126,20 @@ def measured(cell: Published, run: Run, *, which: str) -> float | None:
     if cell.metric == FLOPS:
         k = client_with(cell.client_model, run)
         return None if k is None else run.summary["clients"][k]["macs"] / 1e6
-    exchange = run.summary["communication"][int(cell.rounds) - 1]
+    number = int(cell.rounds) - 1
+    exchange = run.summary["communication"][number]
     if cell.metric == "ensemble_accuracy_percent":
         return exchange["ensembles"].get(ENSEMBLES[cell.method])
     if cell.method in SINGLE_CLIENTS:
         k = client_with(cell.client_model, run) if cell.method == "local" else client_of(cell)
-        return _of_client(k, used_clients(run.summary), exchange["clients"])
+        return _of_client(k, used_in_exchange(run.summary, number), exchange["clients"])
     return exchange[f"accuracy_{which}"]
 
 
-def _of_client(k: int | None, used: Sequence[int], accuracies: Sequence[float]) -> float | None:
+def _of_client(k: int | None, used: Sequence[str], accuracies: Sequence[float]) -> float | None:
     """Client k's accuracy, of which an exchange tells those that were used; None of another."""
-    return accuracies[used.index(k)] if k in used and len(used) == len(accuracies) else None
+    name = f"client {k}"
+    return accuracies[used.index(name)] if name in used and len(used) == len(accuracies) else None
 
 
 def compares_models(cells: Iterable[Published]) -> bool:

@@ -43,6 +43,35 @@ def test_a_client_is_found_by_its_number_where_others_are_not_used(make_run):
     assert [measured(cell, run, which="last") for cell in cells] == [None, 0.3]
 
 
+def _of_each_client(run):
+    """What the rows of FedHydra's single clients show of the first of the communication rounds."""
+    cells = [_cell("fedhydra/table3", method=f"client_m{n}", partition_value="0.1") for n in range(1, 6)]
+    return [measured(cell, run, which="last") for cell in cells]
+
+
+def _turned_away_at_last(make_run):
+    """The first exchange used all but client 3, the last one all but client 1."""
+    run = make_run(data="svhn")
+    run.summary["communication"][0]["clients"] = [0.1, 0.2, 0.3, 0.5]
+    run.summary["communication"][-1]["clients"] = [0.6, 0.7, 0.8, 0.9]
+    run.summary["clients"] = [{"accuracy": accuracy, "quarantined": None} for accuracy in (0.6, None, 0.7, 0.8, 0.9)]
+    run.summary["clients"][1]["quarantined"] = "not finite"
+    return run
+
+
+def test_a_client_of_an_earlier_exchange_is_found_by_those_that_it_used(make_run):
+    run = _turned_away_at_last(make_run)
+    run.summary["communication"][0]["used"] = ["client 0", "client 1", "client 2", "client 4"]
+    assert _of_each_client(run) == [0.1, 0.2, 0.3, None, 0.5]
+
+
+def test_nobody_is_guessed_where_an_earlier_version_turned_clients_away(make_run):
+    run = _turned_away_at_last(make_run)
+    assert _of_each_client(run) == [None] * 5
+    run.summary["communication"] = run.summary["communication"][-1:]  # of the last one the clients tell it
+    assert _of_each_client(run) == [0.6, None, 0.7, 0.8, 0.9]
+
+
 def test_only_some_tables_compare_models_in_one_setting():
     assert compares_models(of_study("co_boosting/table17"))
     assert compares_models(of_study("co_boosting/table15"))
