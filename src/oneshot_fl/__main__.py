@@ -55,7 +55,7 @@ def _through_hydra() -> None:
             sys.exit(2)
         raise
     finally:
-        if SweepFolder.folder is not None:
+        if SweepFolder.folder is not None and SweepFolder.begun:
             for line in closing_lines(SweepFolder.folder):
                 say(line)
 

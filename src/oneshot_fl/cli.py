@@ -140,15 +140,16 @@ def status(
     from oneshot_fl.sweeps.lines import status_lines
     from oneshot_fl.sweeps.manifest import read_manifest
     from oneshot_fl.sweeps.rerun import command_of_failed, go_to
-    from oneshot_fl.sweeps.state import jobs_of
+    from oneshot_fl.sweeps.state import NOT_DONE, jobs_of
 
     folder = sweep.absolute()
     manifest = read_manifest(folder)
-    if rerun is None:
-        print(*status_lines(folder, jobs_of(folder, manifest), time.time()), sep="\n")
-        return
-    if rerun != "failed":
+    jobs = jobs_of(folder, manifest)
+    if rerun not in (None, "failed"):
         raise OneshotError(f"--rerun {rerun}: must be failed; the sweep's own command runs whatever is not done")
+    if rerun is None or not any(job.status in NOT_DONE for job in jobs):
+        print(*status_lines(folder, jobs, time.time()), *(["nothing failed"] if rerun else []), sep="\n")
+        return
     words = command_of_failed(folder, manifest)
     print(shlex.join(["python", "-m", "oneshot_fl", *words]), flush=True)
     if not dry_run:

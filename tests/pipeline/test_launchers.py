@@ -74,6 +74,7 @@ def test_no_failed_job_is_left_out_when_fewer_were_begun_last(tmp_path):
     again = run()
     assert again.returncode == 2
     assert "does not make all jobs that failed: 1 (partition.alpha=-2);" in again.stderr
+    assert again.stderr.count("oneshot_fl: ") == 1  # not how the sweep stands that lies there
     assert len(before) == 2
     assert {path: path.stat().st_mtime_ns for path in before} == before, "something was run"
 
@@ -100,8 +101,11 @@ def test_done_jobs_need_no_torch(tmp_path, launcher):
         assert done.returncode == 0, done.stderr
         assert (done.stdout + done.stderr).count("done before") == 2
         assert _statuses(tmp_path / folder) == ["done", "done"]
+        assert f"2 done in {tmp_path / folder}\n" in done.stderr
         assert len(list((tmp_path / folder).glob("*/server.safetensors"))) == 2
     assert {path: path.stat().st_mtime_ns for path in own} == own
+    status = call("status", "sweep", "--rerun", "failed", cwd=tmp_path, tiny=False)
+    assert (status.returncode, status.stdout.splitlines()[1:]) == (0, ["nothing failed"])
 
 
 def _start(folder: Path) -> subprocess.Popen[str]:

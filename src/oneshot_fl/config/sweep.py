@@ -30,6 +30,8 @@ class SweepFolder(Callback):
     """Remembers, in the process that began it, where a sweep lies."""
 
     folder: ClassVar[Path | None] = None
+    begun: ClassVar[bool] = False
+    """Whether its launcher took it; what lies there else is another sweep, or none."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Hydra's hook."""

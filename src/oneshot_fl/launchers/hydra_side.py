@@ -20,6 +20,7 @@ from oneshot_fl.config import resolved
 from oneshot_fl.config.compose import unresolved
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
+from oneshot_fl.config.sweep import SweepFolder
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import alone_in, remembered, take_over
 from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
@@ -150,6 +151,7 @@ class Launch:
         manifest = extended(self.folder, Manifest(jobs, launcher=self.engine.name, sweeper=target.rpartition(".")[2]))
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
+        SweepFolder.begun = True
         talk = Talk(self.folder, manifest, left=set(chosen))
         ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
         return [as_return(overrides, {**ended, **self.before}[number]) for number, overrides in chosen.items()]

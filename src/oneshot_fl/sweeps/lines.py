@@ -33,13 +33,13 @@ def overview(jobs: list[Job], now: float) -> str:
 
 
 def last_line(folder: Path) -> str:
-    """What a sweep says when it ends: `2 done, 1 failed: FOLDER`; nothing of one that never began."""
+    """What a sweep says when it ends: `2 done in SWEEP, 1 failed: FOLDER`; nothing of one that never began."""
     if not (folder / MANIFEST).exists():
         return ""
     by_status: dict[str, list[str]] = {}
     for job in jobs_of(folder, read_manifest(folder)):
         by_status.setdefault(job.status, []).append(str(job.folder or job.what))
-    counted = [f"{len(by_status.pop('done', []))} done"]
+    counted = [f"{len(by_status.pop('done', []))} done in {folder}"]
     return ", ".join(counted + [f"{len(places)} {status}: {', '.join(places)}" for status, places in by_status.items()])
 
 

@@ -38,7 +38,7 @@ def _sweep(folder, summaries):
 def test_a_sweep_ends_with_what_it_did_and_its_best(tmp_path):
     _sweep(tmp_path, [_summary(0.3), None, _summary(0.2)])
     done, best = closing_lines(tmp_path)
-    assert done.startswith("2 done, 1 failed: ")
+    assert done.startswith(f"2 done in {tmp_path}, 1 failed: ")
     assert best.startswith("best of 2 trials by 20.00% disagreement")
 
 

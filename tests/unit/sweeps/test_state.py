@@ -107,7 +107,7 @@ def test_the_last_line_counts_jobs_and_names_the_folders_of_those_not_done(sweep
     manifest.write(folder)
     monkeypatch.setattr("time.time", lambda: NOW)
     assert last_line(folder) == (
-        f"1 done, 1 failed: {folder / '1'}, 2 running: {folder / '2'}, {folder / '4'}, "
+        f"1 done in {folder}, 1 failed: {folder / '1'}, 2 running: {folder / '2'}, {folder / '4'}, "
         f"2 killed: {folder / '3'}, {folder / '5'}, 1 to do: seed=6"
     )
 
