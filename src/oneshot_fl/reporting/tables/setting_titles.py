@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oneshot_fl.reporting.tables.differences import Settings, below, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.own import held_out, local_epochs, names_of, other_server, server_rounds, shared_of
@@ -35,6 +36,10 @@ FACTS = (
 """In the order in which they are told."""
 
 
+WITHOUT = "without"
+"""The title of what has nothing of that by which the others are told, as an attack or images held out."""
+
+
 @dataclass(frozen=True)
 class Titles:
     """What groups of comparable runs are called beside each other."""
@@ -53,9 +58,11 @@ def titles_beside(groups: Sequence[list[Run]]) -> Titles:
     apart = [fact for fact in FACTS if len({fact.words(run) for run in first}) > 1]
     others = _not_covered(differing(shared_of(groups)), apart)
     told = _telling(others, [(run.data, run.budget) for run in first])
-    short = [_title(run, apart, {key: own[key] for key in told}) for run, own in zip(first, others, strict=True)]
+    own = [{key: _named(each[key]) for key in told} for each in others]
+    short = [_title(run, apart, settings) for run, settings in zip(first, own, strict=True)]
     untold = [key for key in others[0] if key not in told and not key.endswith("_target_")]
-    return Titles(names_of(short, groups), _shared(first), untold)
+    nothing = WITHOUT if len(groups) > 1 else ""
+    return Titles([title or nothing for title in names_of(short, groups)], _shared(first), untold)
 
 
 def _not_covered(differences: Sequence[Settings], apart: Sequence[Fact]) -> list[Settings]:
@@ -82,6 +89,11 @@ def _telling(differences: Sequence[Settings], known: Sequence[tuple[str, str]]) 
 def _follows(values: Sequence[str], causes: Sequence[str]) -> bool:
     """Whether no two of the same cause have other values."""
     return len(set(zip(causes, values, strict=True))) == len(set(causes))
+
+
+def _named(value: Any) -> Any:
+    """A group that only some have (an attack, a gate) by its name: a column has no room for all of it."""
+    return value.get("name", value) if isinstance(value, dict) else value
 
 
 def _title(run: Run, facts: Sequence[Fact], own: Settings) -> str:
