@@ -27,6 +27,7 @@ from oneshot_fl.reporting.tables.rank_picture import draw_ranks
 from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.runs import collect, every_run
+from oneshot_fl.reporting.tables.wide import wide_sheets
 
 
 def tables(
@@ -54,11 +55,13 @@ def tables(
 
 
 OF_ACCURACIES = ("against", "paper")
-OF_RANKS = ("row", "by")
+READ_BY = {"row": ("ranks", "wide"), "by": ("ranks",)}
+"""Options of some views, and these."""
 UNREAD = {
     "failed": (*OF_ACCURACIES, "which", "metric", "figures"),
     "cost": (*OF_ACCURACIES, "which", "metric", "figures"),
     "ranks": OF_ACCURACIES,
+    "wide": (*OF_ACCURACIES, "figures"),
 }
 """Views that are printed in the place of the tables, and options that they do not read."""
 
@@ -72,9 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _check_view(options: argparse.Namespace) -> None:
     """One view at a time, and no option that it does not read."""
-    for name in OF_RANKS:
-        if (given := getattr(options, name)) and not options.ranks:
-            raise OneshotError(f"--{name} {given[0]}: says what --ranks tells; add --ranks or leave out --{name}")
+    for name, readers in READ_BY.items():
+        if (given := getattr(options, name)) and not any(getattr(options, view) for view in readers):
+            told = " or ".join(f"--{view}" for view in readers)
+            raise OneshotError(f"--{name} {given[0]}: says what {told} tells; add {told}, or leave out --{name}")
     views = [view for view in UNREAD if getattr(options, view)]
     if len(views) > 1:
         raise OneshotError(f"--{views[1]}: is another view than --{views[0]}; leave out one of them")
@@ -99,14 +103,22 @@ def _print(options: argparse.Namespace) -> None:
     if options.ranks:
         _print_ranks(runs, options)
         return
-    check_against(options.against, runs)
-    sheets = tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
-    print(FORMATS[options.format](sheets))
+    print(FORMATS[options.format](_wide(runs, options) if options.wide else _usual(runs, options)))
     if missing := sum(run.status != "done" for run in runs):
         say(f"{missing} of {len(runs)} runs without a result; --failed lists them")
     if options.figures:
         for path in draw(runs, options.figures):
             print(path, file=sys.stderr)
+
+
+def _usual(runs: list[Run], options: argparse.Namespace) -> list[Sheet]:
+    check_against(options.against, runs)
+    return tables(runs, which=options.which, against=options.against, studies=options.paper, metric=options.metric)
+
+
+def _wide(runs: list[Run], options: argparse.Namespace) -> list[Sheet]:
+    measure = measure_of(options.metric, which=options.which)
+    return wide_sheets([run for run in runs if run.settings], measure, options.row)
 
 
 def _print_ranks(runs: list[Run], options: argparse.Namespace) -> None:
@@ -138,7 +150,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--failed", action="store_true", help="only the runs without a result, and how to run them")
     parser.add_argument("--cost", action="store_true", help="what runs took: seconds, memory, MACs, bytes, energy")
     parser.add_argument("--ranks", action="store_true", help="how methods rank over settings and seeds, and how surely")
-    parser.add_argument("--row", action="append", default=[], metavar="METHOD", help="rank only these methods or rows")
+    parser.add_argument("--wide", action="store_true", help="one table: a row for every method, a column a setting")
+    parser.add_argument(
+        "--row", action="append", default=[], metavar="ROW", help="of --ranks and --wide: only these rows or methods"
+    )
     parser.add_argument("--by", action="append", default=[], metavar="KEY", help="ranks also by a setting's values")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="write the summaries there, to be read like a DIR")
     parser.add_argument(

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +12,24 @@ from oneshot_fl.reporting.tables.estimates import Estimate
 
 @dataclass(frozen=True)
 class Sheet:
-    """Title, header, rows of text and footnotes; `records` are the same numbers for machines, one per cell."""
+    """Title, header, rows of text and footnotes; `records` are the same numbers for machines, one per cell.
+
+    `best` are the cells that Markdown and LaTeX print in bold, by their positions in `rows` and there.
+    """
 
     title: str
     header: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+    best: frozenset[tuple[int, int]] = frozenset()
+
+    def cells(self, escaped: Callable[[str], str], bold: Callable[[str], str]) -> list[list[str]]:
+        """The rows in the words of a format: every cell escaped, and the best of them bold."""
+        return [
+            [bold(escaped(cell)) if (line, place) in self.best else escaped(cell) for place, cell in enumerate(row)]
+            for line, row in enumerate(self.rows)
+        ]
 
 
 def percent(value: Estimate, *, signed: bool = False) -> str:
@@ -45,14 +57,24 @@ def to_markdown(sheets: Sequence[Sheet]) -> str:
 
 def _markdown(sheet: Sheet) -> str:
     rule = ["---", *["---:"] * (len(sheet.header) - 1)]
-    told = [[cell.replace("|", r"\|") for cell in row] for row in (sheet.header, *sheet.rows)]
-    lines = [f"| {' | '.join(row)} |" for row in (told[0], rule, *told[1:])]
+    rows = sheet.cells(_in_markdown, lambda cell: f"**{cell}**")
+    lines = [f"| {' | '.join(row)} |" for row in (map(_in_markdown, sheet.header), rule, *rows)]
     return "\n".join([f"**{sheet.title}**", "", *lines, *(f"\n{note}" for note in sheet.notes)])
 
 
+def _in_markdown(cell: str) -> str:
+    return cell.replace("|", r"\|")
+
+
 def to_latex(sheets: Sequence[Sheet]) -> str:
-    """`table` environments with booktabs' rules."""
-    return "\n\n".join(_latex(sheet) for sheet in sheets)
+    """`table` environments with booktabs' rules, each with a label of its title's words."""
+    return "\n\n".join(_latex(sheet, label) for sheet, label in zip(sheets, _labels(sheets), strict=True))
+
+
+def _labels(sheets: Sequence[Sheet]) -> list[str]:
+    """What the text refers to tables by, each another: `tab:` and the title in the characters that no package reads."""
+    plain = ["tab:" + re.sub("[^a-z0-9.]+", "-", sheet.title.lower()).strip("-.") for sheet in sheets]
+    return [f"{label}-{plain[:n].count(label) + 1}" if label in plain[:n] else label for n, label in enumerate(plain)]
 
 
 LATEX = str.maketrans(
@@ -61,13 +83,19 @@ LATEX = str.maketrans(
 )
 
 
-def _latex(sheet: Sheet) -> str:
-    lines = [" & ".join(cell.translate(LATEX) for cell in row) + r" \\" for row in (sheet.header, *sheet.rows)]
-    notes = [rf"\par\footnotesize {note.translate(LATEX)}" for note in sheet.notes]
+def _in_latex(text: str) -> str:
+    return text.translate(LATEX)
+
+
+def _latex(sheet: Sheet, label: str) -> str:
+    rows = sheet.cells(_in_latex, lambda cell: rf"\textbf{{{cell}}}")
+    lines = [" & ".join(row) + r" \\" for row in (map(_in_latex, sheet.header), *rows)]
+    notes = [rf"\par\footnotesize {_in_latex(note)}" for note in sheet.notes]
     return "\n".join(
         [
             r"\begin{table}\centering",
-            rf"\caption{{{sheet.title.translate(LATEX)}}}",
+            rf"\caption{{{_in_latex(sheet.title)}}}",
+            rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(sheet.header) - 1)}}}",
             *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"),
             r"\end{tabular}",

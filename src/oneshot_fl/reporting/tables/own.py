@@ -58,7 +58,7 @@ def told_apart(names: Sequence[str], settings: Sequence[Settings], joint: str) -
 
 def with_own(name: str, own: Settings, joint: str, *, whole: bool = False) -> str:
     """A name and what sets it apart, if anything does; parts by their class, or `whole`."""
-    return f"{name}{joint}{listed(own, whole=whole)}" if own else name
+    return f"{name}{joint if name else ''}{listed(own, whole=whole)}" if own else name
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
@@ -107,6 +107,29 @@ def labels_in(groups: Iterable[list[Run]]) -> list[str]:
     return list(dict.fromkeys(label for group in groups for label in rows_of(group)))
 
 
+def labels_meant(row: str, labels: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+    """The labels that a row stands for: itself, else those of the method of that name.
+
+    Args:
+        row: a label, a method, or one of `others`.
+        labels: of methods' rows.
+        others: rows of no method, which only their whole label stands for.
+
+    Raises:
+        OneshotError: it is none of them.
+    """
+    known = [*labels, *others]
+    meant = [row] if row in known else [label for label in labels if _method(label) == row]
+    if not meant:
+        near = did_you_mean(row, [*known, *map(_method, labels)])
+        raise OneshotError(f"--row {row}: is no row of these runs{near}; choose from {', '.join(known)}")
+    return meant
+
+
+def _method(label: str) -> str:
+    return label.partition(" ")[0]
+
+
 def check_against(against: str, runs: Iterable[Run]) -> None:
     """A method that was asked for has to be a row somewhere.
 
@@ -150,7 +173,7 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
     records = [{"metric": measure.key, **record} for record in records]
     header = ["", "seeds", measure.header, "95% CI", f"minus {against}, paired", "95% CI", "not done"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    notes = [*unmeasured(runs, measure), *not_compared(server), *_mixed_code(rows_by_label), *_reasons(runs)]
+    notes = [*unmeasured(runs, measure), *not_compared(server), *mixed_code(rows_by_label), *reasons(runs)]
     return Sheet(
         title, [header[column] for column in filled], [[row[column] for column in filled] for row in rows],
         [f"{measure.note}, mean ± standard deviation over seeds.", *notes], records,
@@ -159,7 +182,7 @@ def group_sheet(title: str, runs: list[Run], *, measure: Measure, against: str) 
 
 def rank(label: str) -> tuple[int, str]:
     """A key that sorts rows by their labels."""
-    name = label.split(" ", maxsplit=1)[0]
+    name = _method(label)
     return (ORDER.index(name) if name in ORDER else len(ORDER), label)
 
 
@@ -259,7 +282,7 @@ def _not_done(runs: list[Run]) -> str:
     return ", ".join(f"{run.status} {run.seed}" for run in ordered if run.status != "done")
 
 
-def _mixed_code(rows: dict[str, list[Run]]) -> list[str]:
+def mixed_code(rows: dict[str, list[Run]]) -> list[str]:
     """Rows whose seeds were not all run by the same code: a difference between them need not be the seed's."""
     found = {label: digests(runs) for label, runs in rows.items()}
     return [f"{label}: run by code that differs: {', '.join(own)}." for label, own in found.items() if own[1:]]
@@ -270,7 +293,7 @@ def digests(runs: Iterable[Run]) -> list[str]:
     return sorted({code["digest"][:8] for run in runs if (code := (run.summary or {}).get("code"))})
 
 
-def _reasons(runs: list[Run]) -> list[str]:
+def reasons(runs: list[Run]) -> list[str]:
     """Why runs failed, each reason once, without its full stop."""
     errors = dict.fromkeys(run.error.rstrip(".") for run in runs if run.status == "failed" and run.error)
     return [f"Failed: {error}." for error in errors]
@@ -281,10 +304,25 @@ def describe(run: Run) -> str:
     hidden = ("name", "min_samples", "retries", "_target_", "_partial_")
     partition = {key: value for key, value in run.setting("partition", {}).items() if key not in hidden}
     values = ", ".join(f"{key}={value}" for key, value in partition.items())
-    server = "" if {run.models["server"]} == set(run.models["clients"]) else f", server {run.models['server']}"
-    taken = f", {run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
-    return (
-        f"{run.data}, {run.partition}({values}){taken}, {run.architectures}{server}, budget {run.budget} "
-        f"({run.setting('clients.epochs')} local epochs, {at(run.shared, 'distill.rounds')} rounds of "
-        f"{run.setting('distill.generator_steps')} generator steps)"
-    )
+    told = [run.data, f"{run.partition}({values})", held_out(run), run.architectures, other_server(run)]
+    return f"{', '.join(filter(None, told))}, budget {run.budget} ({local_epochs(run)}, {server_rounds(run)})"
+
+
+def held_out(run: Run) -> str:
+    """The share of the training set that was taken away from all clients; empty where none was."""
+    return f"{run.setting('proxy.fraction'):.0%} held out" if run.holds_out else ""
+
+
+def other_server(run: Run) -> str:
+    """The server's architecture where it is not that of all clients, else empty."""
+    return "" if {run.models["server"]} == set(run.models["clients"]) else f"server {run.models['server']}"
+
+
+def local_epochs(run: Run) -> str:
+    """How long clients train."""
+    return f"{run.setting('clients.epochs')} local epochs"
+
+
+def server_rounds(run: Run) -> str:
+    """How long the server distils by the budget, also where a method takes another number of rounds by itself."""
+    return f"{at(run.shared, 'distill.rounds')} rounds of {run.setting('distill.generator_steps')} generator steps"

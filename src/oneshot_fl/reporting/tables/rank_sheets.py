@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
 from oneshot_fl.reporting.tables.estimates import FEWEST_FOR_INTERVAL, estimate
@@ -21,6 +20,7 @@ from oneshot_fl.reporting.tables.own import (
     comparable,
     digests,
     labels_in,
+    labels_meant,
     names_of,
     not_the_same,
     rank,
@@ -161,18 +161,11 @@ def _seeds(rows: dict[str, Outcomes]) -> set[int]:
 def _meant(rows: Sequence[str], settings: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """The labels that each row stands for in settings with these labels: itself, else those of the method."""
     known = list(dict.fromkeys(label for labels in settings for label in labels))
-    meant = {row: [row] if row in known else [label for label in known if _method(label) == row] for row in rows}
+    meant = {row: labels_meant(row, known) for row in rows}
     for row, labels in meant.items():
-        if not labels:
-            near = did_you_mean(row, [*known, *map(_method, known)])
-            raise OneshotError(f"--row {row}: is no row of these runs{near}; choose from {', '.join(known)}")
         if any(len(set(labels) & set(others)) > 1 for others in settings):
             raise OneshotError(f"--row {row}: is several rows of one setting; choose from {', '.join(labels)}")
     return meant
-
-
-def _method(label: str) -> str:
-    return label.partition(" ")[0]
 
 
 def _of(rows: dict[str, Outcomes], labels: Sequence[str]) -> Outcomes:

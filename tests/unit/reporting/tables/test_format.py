@@ -25,6 +25,28 @@ def test_latex_escapes_what_it_must():
     assert text.count(r"\begin{tabular}{lr}") == text.count(r"\end{tabular}") == 1
 
 
+def test_the_best_cells_are_bold_where_a_format_has_bold():
+    best = Sheet(
+        "a", ["", "b", "c"], [["x", "1.00 ± 0.50", "2_0"], ["y", "3|0", "4"]], best=frozenset({(0, 1), (1, 1)})
+    )
+    markdown, latex = FORMATS["markdown"]([best]), FORMATS["latex"]([best])
+    assert "| x | **1.00 ± 0.50** | 2_0 |\n| y | **3\\|0** | 4 |" in markdown
+    assert "x & \\textbf{1.00 $\\pm$ 0.50} & 2\\_0 \\\\\ny & \\textbf{3|0} & 4 \\\\" in latex
+    assert "*" not in FORMATS["terminal"]([best])
+
+
+def test_every_latex_table_has_a_label_of_its_own():
+    titles = ("a_b, alpha=0.5: 50%", "A_b; alpha=0.5", "a_b, alpha=0.5")
+    text = FORMATS["latex"]([Sheet(title, [""], []) for title in titles])
+    labels = [line for line in text.splitlines() if line.startswith(r"\label")]
+    assert labels == [
+        r"\label{tab:a-b-alpha-0.5-50}",
+        r"\label{tab:a-b-alpha-0.5}",
+        r"\label{tab:a-b-alpha-0.5-2}",
+    ]
+    assert text.index(r"\caption") < text.index(r"\label")  # a label before its caption names the section
+
+
 ODD = Sheet("[b]", ["", "command"], [["fedavg", "model.names=[cnn2,lenet5] [/x] a|b ~^\\"]], ["[note]"])
 
 

@@ -59,6 +59,30 @@ def test_how_methods_rank(tmp_path, capsys):
     assert (tmp_path / "ranks.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("markdown", "| dense | **60.00** |\n| clients, mean | 30.00 |"),
+        ("latex", "dense & \\textbf{60.00} \\\\\nclients, mean & 30.00 \\\\"),
+        ("csv", 'accuracy_last,dense,"server, last round",1,0,0.6,'),
+        ("terminal", "│ dense         │"),
+    ],
+)
+def test_one_table_over_all_settings(sweep, capsys, layout, told):
+    main([str(sweep), "--wide", "--row", "dense", "--row", "clients, mean", "--format", layout])
+    out = capsys.readouterr().out
+    assert told in out
+    assert "fedavg" not in out
+
+
+def test_runs_without_a_result_are_counted_beside_the_wide_table(sweep, capsys):
+    (sweep / "run.json").write_text(json.dumps({"status": "failed", "error": "wrong", "overrides": []}))
+    main([str(sweep), "--wide", "--where", "method=dense,fedavg"])
+    assert capsys.readouterr().err == ""  # a run that never had settings has none of these
+    main([str(sweep), "--wide"])
+    assert capsys.readouterr().err == "oneshot_fl: 1 of 3 runs without a result; --failed lists them\n"
+
+
 def test_a_papers_table_by_name(sweep, capsys):
     main([str(sweep), "--paper", "fedhydra/table1"])
     out = capsys.readouterr().out
@@ -99,7 +123,21 @@ def test_the_published_results_are_found():
         (["nowhere"], "oneshot_fl: nowhere: no summary.json in or below it"),
         (
             ["{sweep}", "--row", "dense"],
-            "oneshot_fl: --row dense: says what --ranks tells; add --ranks or leave out --row",
+            "oneshot_fl: --row dense: says what --ranks or --wide tells; add --ranks or --wide, or leave out --row",
+        ),
+        (
+            ["{sweep}", "--wide", "--by", "seed"],
+            "oneshot_fl: --by seed: says what --ranks tells; add --ranks, or leave out --by",
+        ),
+        (["{sweep}", "--wide", "--ranks"], "oneshot_fl: --wide: is another view than --ranks; leave out one of them"),
+        (["{sweep}", "--wide", "--cost"], "oneshot_fl: --wide: is another view than --cost; leave out one of them"),
+        (["{sweep}", "--wide", "--failed"], "oneshot_fl: --wide: is another view than --failed; leave out one"),
+        (["{sweep}", "--wide", "--against", "ot"], "oneshot_fl: --against: says nothing to --wide; leave out one"),
+        (["{sweep}", "--wide", "--paper", "fedhydra/table1"], "oneshot_fl: --paper: says nothing to --wide; leave"),
+        (["{sweep}", "--wide", "--figures", "f"], "oneshot_fl: --figures: says nothing to --wide; leave out one"),
+        (
+            ["{sweep}", "--wide", "--row", "denes"],
+            "oneshot_fl: --row denes: is no row of these runs, did you mean dense",
         ),
         (
             ["{sweep}", "--where", "data=svhn"],
