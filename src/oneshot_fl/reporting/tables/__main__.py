@@ -77,8 +77,8 @@ def _check_view(options: argparse.Namespace) -> None:
     """One view at a time, and no option that it does not read."""
     for name, readers in READ_BY.items():
         if (given := getattr(options, name)) and not any(getattr(options, view) for view in readers):
-            told = " or ".join(f"--{view}" for view in readers)
-            raise OneshotError(f"--{name} {given[0]}: says what {told} tells; add {told}, or leave out --{name}")
+            needed = " or ".join(f"--{view}" for view in readers)
+            raise OneshotError(f"--{name} {given[0]}: says what {needed} tells; add {needed}, or leave out --{name}")
     views = [view for view in UNREAD if getattr(options, view)]
     if len(views) > 1:
         raise OneshotError(f"--{views[1]}: is another view than --{views[0]}; leave out one of them")
