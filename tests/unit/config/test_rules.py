@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal
 import pytest
 import torch
 
-from oneshot_fl.config.rules import check_call, check_group, check_optimizer, check_settings, check_table
+from oneshot_fl.config.rules import (
+    check_call,
+    check_group,
+    check_optimizer,
+    check_settings,
+    check_table,
+    check_takes_spec,
+)
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import (

@@ -9,7 +9,9 @@ from oneshot_fl.config.compose import architecture, plain, recipe
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
+from oneshot_fl.recipe import Recipe
 from tests.parts import SMALL, decoder_of, uploads_of
 
 
@@ -135,7 +137,7 @@ def test_averaging_needs_one_architecture():
 
 def test_a_server_model_that_lacks_classes_is_told_with_how_one_of_your_own_is_made():
     def four(spec):
-        return build_cnn2(replace(SMALL, classes=4))
+        return cnn2(replace(SMALL, classes=4), norm=True)
 
     four_classes = Architecture(Recipe({"_target_": "mine.four", "name": "four"}, four, four))
     uploads = uploads_of([_architecture("cnn2").build(SMALL)] * 2, [1, 1])
