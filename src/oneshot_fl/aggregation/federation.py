@@ -1,8 +1,8 @@
 """From the files of strangers to `Uploads`: loaded, tried, and brought to the classes and images of all."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import Found
 from oneshot_fl.aggregation.room import crowding
 from oneshot_fl.artifacts import fingerprint, tensor_hash
+from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
 from oneshot_fl.config.tried import latent_of, require_upload
@@ -27,7 +28,7 @@ from oneshot_fl.recipe import Recipe, described, digest_of
 
 T = TypeVar("T", bound=Hashable)
 TOLD = 5
-"""Reasons that a line has room for."""
+"""Reasons, and uploads with the same one, that a line has room for."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Federation:
     class_names: tuple[str, ...]
     members: tuple[Member, ...]
     uploads: Uploads
+    notes: tuple[str, ...] = ()
+    """On what was allowed and no upload names."""
 
 
 def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entrance: Entrance = OPEN) -> Federation:
@@ -69,14 +72,24 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
         NothingLeftError: no file is an upload that can be used.
         OneshotError: all uploads together know one class.
     """
-    members, unusable = _read(found, allowed, entrance.unused)
-    turned_away: list[Quarantined] = []
+    named = set[str]()
+    read, unusable = _read(found, allowed, entrance.unused, named)
+    notes = _never_named(allowed, named)
+    try:
+        return replace(_let_in(read, unusable, entrance.gate), notes=notes)
+    except NothingLeftError as error:
+        raise NothingLeftError("; ".join([*notes, str(error)])) from error
+
+
+def _let_in(read: Sequence[Member], unreadable: Sequence[Quarantined], gate: Recipe[UploadStep] | None) -> Federation:
+    """The federation of those that run and that the gate lets through."""
+    members, unusable, turned_away = list(read), list(unreadable), list[Quarantined]()
     tried = set[str]()
     while True:
         members, failed = _tried(members, tried)
         unusable += failed
         federation = _built(members, unusable, turned_away)
-        more = [] if entrance.gate is None else _turned_away(entrance.gate, federation)
+        more = [] if gate is None else _turned_away(gate, federation)
         if not more:
             return federation
         turned_away += more
@@ -84,16 +97,25 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
 
 
 def _read(
-    found: Iterable[Found], allowed: Collection[str], unused: Mapping[Kind, str]
+    found: Iterable[Found], allowed: Collection[str], unused: Mapping[Kind, str], named: set[str]
 ) -> tuple[list[Member], list[Quarantined]]:
+    """The members, and why others are none; what their architectures are called is added to `named`."""
     members: list[Member] = []
     unreadable: list[Quarantined] = []
     for each in found:
         try:
-            members.append(_member(each, allowed, unused, members))
+            members.append(_member(each, allowed, unused, members, named))
         except OneshotError as error:
             unreadable.append(_refused(each.name, error))
     return members, unreadable
+
+
+def _never_named(allowed: Collection[str], named: Collection[str]) -> tuple[str, ...]:
+    """What to say of each name that was allowed and that no upload has."""
+    names = {allowed: None} if isinstance(allowed, str) else dict.fromkeys(allowed)
+    return tuple(
+        f"--allow {name}: no upload names it{did_you_mean(name, named)}" for name in names if name not in named
+    )
 
 
 def _tried(read: Sequence[Member], before: set[str]) -> tuple[list[Member], list[Quarantined]]:
@@ -153,9 +175,16 @@ def _built(read: Sequence[Member], unusable: Sequence[Quarantined], turned_away:
 
 
 def _nothing_left(quarantined: Sequence[Quarantined]) -> NothingLeftError:
-    reasons = [f"{one.name}: {one.reason}" for one in quarantined]
+    alike = defaultdict[str, list[str]](list)
+    for one in quarantined:
+        alike[one.reason].append(one.name)
+    reasons = [f"{_some_of(names)}: {reason}" for reason, names in alike.items()]
     more = f"; and {len(reasons) - TOLD} more" * (len(reasons) > TOLD)
     return NothingLeftError(f"no upload can be used ({'; '.join(reasons[:TOLD])}{more})")
+
+
+def _some_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:TOLD]) + f" and {len(names) - TOLD} more" * (len(names) > TOLD)
 
 
 def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:
@@ -165,8 +194,11 @@ def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quara
     return [one for one in after.quarantined[len(uploads.quarantined) :] if one.name in there]
 
 
-def _member(found: Found, allowed: Collection[str], unused: Mapping[Kind, str], before: Sequence[Member]) -> Member:
+def _member(
+    found: Found, allowed: Collection[str], unused: Mapping[Kind, str], before: Sequence[Member], named: set[str]
+) -> Member:
     file = found.read()
+    named.update(str(one["_target_"]) for one in file.description.architectures if "_target_" in one)
     if same := [one.name for one in before if one.sha256 == file.sha256]:
         raise OneshotError(f"{found.name}: is the same file as {same[0]}")
     told = file.description

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.found import check_name
-from oneshot_fl.config.compose import choice
+from oneshot_fl.config.compose import choice, choices, did_you_mean
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
+from oneshot_fl.config.dotted import called_by
+from oneshot_fl.config.rules import taken_by
 from oneshot_fl.config.tried import require_upload
 from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
@@ -60,7 +62,7 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
         file = read_model(new, source=str(out))
         known = architectures(description, allowed=foreign, source=str(out))
-        require_upload(load(file, allowed=foreign), description, known, str(out))
+        require_upload(load(file, allowed=foreign), description, known, str(out), classes="--classes")
     return file.sha256
 
 
@@ -89,6 +91,8 @@ def _loaded(path: Path) -> Any:
     Raises:
         OneshotError: it cannot be read.
     """
+    if not path.exists():
+        raise OneshotError(f"{path}: there is no such file")
     if _is_torchscript(path):  # torch.load would warn, and then refuse it in words of its own
         raise OneshotError(f"{path}: is TorchScript, code and tensors in one; {ALONE}")
     try:
@@ -162,6 +166,7 @@ def _fitting(
 
     Beside it is the prefix without which the state's names are the model's; empty where they are as they stand.
     """
+    _described(told, {"name": target})  # a wrong kind is told as such: by it the name is looked up
     named = _named(target, arguments, "model" if told.get("kind") == "classifier" else "cvae")
     options: list[dict[str, Any]] = [named]
     if "_target_" in named and "num_classes" not in arguments:
@@ -182,13 +187,20 @@ def _fitting(
         differs = _difference(expected, given[nearest], len(told["class_names"]))
         without = f"without {nearest} " if nearest else ""
         # What was built says more than what was not, and most where it was built for the classes that were told.
-        wrong.insert(0, OneshotError(f"{target}: its tensors are not those of the file {without}{differs}"))
+        hint = "" if "--classes" in differs else _arguments_of(target)
+        wrong.insert(0, OneshotError(f"{target}: its tensors are not those of the file {without}{differs}{hint}"))
     raise wrong[0]
 
 
 def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, Any]:
     if "." in target:
+        called_by(target, f"--model {target}")
         return {"_target_": target, **arguments}
+    if target not in (known := choices(group)):
+        raise OneshotError(
+            f"--model {target}: is no choice of conf/{group}{did_you_mean(target, known) or ';'} a class of your own "
+            f"is given with its module, --model my_module.{target}, other names are {', '.join(known)}"
+        )
     if arguments:
         builder = choice(group, target).get("_target_", "PACKAGE.FUNCTION")
         raise OneshotError(
@@ -196,6 +208,12 @@ def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, A
             f"{builder}, and all of its arguments"
         )
     return {"name": target}
+
+
+def _arguments_of(target: str) -> str:
+    """What to say of a model whose tensors are others, where it is built by arguments."""
+    taken = [name for name in taken_by(called_by(target, target)) if name != "spec"] if "." in target else []
+    return f"; --arg NAME=VALUE tells what it is built with: {', '.join(taken)}" if taken else ""
 
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:

@@ -105,7 +105,13 @@ def _aggregated(
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
     _description(federation, plan)
     tested, of_test = (None, ()) if test is None else _test_set(test, federation, plan)
-    notes = [*of_plan, *note_of_look_alikes(federation.class_names), *of_test, *_note_of_untested(federation, tested)]
+    notes = [
+        *of_plan,
+        *federation.notes,
+        *note_of_look_alikes(federation.class_names),
+        *of_test,
+        *_note_of_untested(federation, tested),
+    ]
     data_key = _key(federation, tested)
     with session(plan, out, console, of=fingerprint([federation.uploads.key, data_key])) as context:
         for note in notes:

@@ -12,6 +12,7 @@ from oneshot_fl.config.rules import (
     check_group,
     check_optimizer,
     check_table,
+    check_takes_spec,
     check_value,
     parameters_of,
     target_of,
@@ -239,6 +240,8 @@ def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> No
     if group == "proxy" and "data" in node:
         node = _without_source(node)
     check_value(f"{group}.name", node.get("name"), Name)
+    if group in ("model", "cvae"):
+        check_takes_spec(group, node)
     check_call(group, node, given=given)
 
 

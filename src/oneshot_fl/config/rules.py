@@ -6,13 +6,13 @@ held against its parameter's type. Only optimisers, which are other people's, ar
 
 import collections.abc
 import dataclasses
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from oneshot_fl.config.compose import choices, did_you_mean
+from oneshot_fl.config.dotted import called_by
 from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.fits import problem, shown
@@ -87,6 +87,19 @@ def not_taken(key: str, settings: Mapping[str, Any]) -> list[str]:
     """
     parameters, extra = _parameters(target_of(key, settings), first=0)
     return [] if extra else [name for name in settings if name not in (*LABELS, *(parameters or ()))]
+
+
+def check_takes_spec(group: str, node: Mapping[str, Any]) -> None:
+    """Whether an architecture can be built for the images and classes that only a run finds.
+
+    Raises:
+        OneshotError: it does not take them, or there is no such target.
+    """
+    if "spec" in not_taken(group, {**node, "spec": None}):
+        raise OneshotError(
+            f"{group}._target_={node['_target_']}: does not take `spec`, and each choice of conf/{group} is built "
+            "from a DataSpec; write a function build(spec) that makes yours from it and name that (docs/howto/model.md)"
+        )
 
 
 def _is_own(name: Any, parameters: Mapping[str, Parameter]) -> bool:
@@ -176,30 +189,12 @@ def target_of(key: str, settings: Any) -> Callable[..., Any]:
     """
     check_group(key, settings)
     name = settings.get("_target_")
-    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")) or "." not in name:
-        raise OneshotError(f"{key}._target_={shown(name)}: must be the dotted name of a class or function")
-    try:
-        target = _imported(name)
-    except (ImportError, AttributeError) as error:
-        raise OneshotError(f"{key}._target_={name}: cannot be imported ({one_line(error)})") from error
-    except (Exception, SystemExit) as error:  # the user's own module: whatever it raises while it is imported
-        raise OneshotError(
-            f"{key}._target_={name}: its module cannot be imported ({type(error).__name__}: {one_line(error)})"
-        ) from error
-    if not callable(target):
-        raise OneshotError(f"{key}._target_={name}: is no class or function, but {type(target).__name__}")
-    return target
+    return called_by(name, f"{key}._target_={shown(name)}")
 
 
-def _imported(name: str) -> Any:
-    """The object of a dotted name: a module, as long as there is one, and what is inside it."""
-    parts = name.split(".")
-    found: Any = importlib.import_module(parts[0])
-    for depth, part in enumerate(parts[1:], start=2):
-        if not hasattr(found, part):
-            importlib.import_module(".".join(parts[:depth]))
-        found = getattr(found, part)
-    return found
+def taken_by(target: Callable[..., Any]) -> list[str]:
+    """The names of the arguments that a class or function lists; of what it takes besides (`**options`) none is."""
+    return list(_parameters(target, first=0)[0] or ())
 
 
 def _parameters(target: Callable[..., Any], *, first: int) -> tuple[dict[str, Parameter] | None, bool]:

@@ -216,6 +216,13 @@ def _check_student(serving: Serving, spec: DataSpec) -> None:
         answer = (one_line(error),)
     if answer != (2, spec.classes):
         raise OneshotError(
-            f"server_model: built as the first upload, {serving.student.name} does not answer with {spec.classes} "
-            f"classes ({answer[-1]}); name one of conf/model, for instance server_model=cnn2"
+            f"server_model{_which(serving)} does not answer with {spec.classes} classes ({answer[-1]}); name one of "
+            "conf/model, for instance server_model=cnn2, or one of your own: a function build(spec) and a YAML file "
+            "for it in MY_CONF/model (--config-dir MY_CONF, docs/howto/model.md)"
         )
+
+
+def _which(serving: Serving) -> str:
+    """The server's model as somebody chose it."""
+    chosen = serving.config["server_model"]
+    return f": built as the first upload, {serving.student.name}" if chosen is None else f"={chosen}: it"

@@ -15,15 +15,20 @@ from oneshot_fl.models.trial import NO_LOGITS, answered, are_probabilities
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
 
+CLASSES = "class_names"
+"""What names the classes in a model's file."""
 
-def require_upload(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
-    """All that a server asks of an upload's model before it is used; the arguments are those of `require_memory`.
+
+def require_upload(
+    model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str, *, classes: str = CLASSES
+) -> None:
+    """All that a server asks of an upload's model before it is used; the arguments are those of `require_runs`.
 
     Raises:
         OneshotError: it would fill the memory, does not run, or cannot be learnt from.
     """
     require_memory(model, told, known, name, gradients=True)
-    require_runs(model, told, known, name)
+    require_runs(model, told, known, name, classes=classes)
     require_teaches(model, told, name)
 
 
@@ -58,7 +63,9 @@ def require_memory(
 
 
 @torch.no_grad()
-def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+def require_runs(
+    model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str, *, classes: str = CLASSES
+) -> None:
     """Whether a model takes its images, or makes them, two and one of them, and answers in the shape that it should.
 
     Args:
@@ -66,6 +73,7 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
         told: what its file says.
         known: the architectures that the file names; only a decoder's is looked at.
         name: what errors call the file.
+        classes: the key or option by which the classes were named, for errors.
 
     Raises:
         OneshotError: it does not.
@@ -86,7 +94,15 @@ def require_runs(model: nn.Module, told: ModelDescription, known: Sequence[Archi
             ) from error
         if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted or not answer.is_floating_point():
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-            raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}")
+            counted = _other_count(shape, wanted, classes)
+            raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}{counted}")
+
+
+def _other_count(shape: tuple[int, ...] | str, wanted: tuple[int, ...], classes: str) -> str:
+    """What to say where an answer `[b, c]` is of another number of classes than were named."""
+    if not isinstance(shape, tuple) or len(shape) != 2 or shape[:1] != wanted[:-1] or shape == wanted:
+        return ""
+    return f"; {classes} names {wanted[1]}, the model answers {shape[1]}"
 
 
 def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None:

@@ -14,7 +14,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
-from oneshot_fl.models.model_file import write_model
+from oneshot_fl.models.model_file import read_model, write_model
 from oneshot_fl.parts.uploads import Uploads
 from tests.parts import SMALL, recipe_of
 
@@ -116,9 +116,9 @@ def tried(monkeypatch):
     """The names of the uploads that are tried, in order."""
     names = []
 
-    def recorded(model, told, known, name):
+    def recorded(model, told, known, name, **options):
         names.append(name)
-        require_runs(model, told, known, name)
+        require_runs(model, told, known, name, **options)
 
     monkeypatch.setattr("oneshot_fl.config.tried.require_runs", recorded)
     return names
@@ -286,11 +286,18 @@ def test_where_no_upload_has_place_the_reason_is_told(write, folder, monkeypatch
         _of(folder)
 
 
-def test_of_many_reasons_why_no_upload_can_be_used_the_first_are_told(folder):
+def test_of_many_reasons_why_no_upload_can_be_used_the_first_are_told(write_own, folder):
     for number in range(9):
         (folder / f"{number}.safetensors").write_bytes(b"nothing")
-    with pytest.raises(NothingLeftError, match=r"4\.safetensors: .*; and 4 more\)$"):
+    alike = r"\(0\.safetensors, .*, 4\.safetensors and 4 more: is no safetensors file [^;]*\)$"
+    with pytest.raises(NothingLeftError, match=alike):
         _of(folder)
+    for number in range(9):
+        (folder / f"{number}.safetensors").unlink()
+        write_own(f"net{number}", width=3)
+    with pytest.raises(NothingLeftError, match=r"net4\.safetensors: .*; and 4 more\)$") as error:
+        _of(folder)
+    assert "net5" not in str(error.value)
 
 
 class LastOfMany:
@@ -357,3 +364,24 @@ def test_where_nothing_is_left_the_reasons_are_told(folder):
     (folder / "broken.safetensors").write_bytes(b"x" * 100)
     with pytest.raises(NothingLeftError, match=r"broken\.safetensors: is no safetensors file"):
         _of(folder)
+
+
+def test_a_misspelt_name_that_was_allowed_is_told_and_reasons_that_are_alike_once(write_own, folder):
+    target = write_own("own", width=3)
+    same = read_model(folder / "own.safetensors")
+    changed = {name: tensor + 1 for name, tensor in same.tensors().items()}
+    write_model(folder / "too.safetensors", changed, same.description)
+    with pytest.raises(NothingLeftError) as error:
+        _of(folder, allowed=["own_net.Onw"])
+    line = str(error.value)
+    assert line.startswith(f"--allow own_net.Onw: no upload names it, did you mean {target}?; no upload can be used (")
+    assert f"(own.safetensors, too.safetensors: its architecture is {target}, which" in line
+    assert line.count("not allowed here") == 1
+
+
+def test_a_misspelt_name_is_a_note_where_other_uploads_are_used(write, write_own, folder):
+    write("north")
+    target = write_own("own", width=3)
+    note = f"--allow own_net.Onw: no upload names it, did you mean {target}?"
+    assert _of(folder, allowed=["own_net.Onw"]).notes == (note,)
+    assert _of(folder, allowed=[target]).notes == ()

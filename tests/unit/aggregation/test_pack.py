@@ -348,3 +348,58 @@ def test_the_stand_alone_script_makes_a_file_that_we_read(tmp_path):
         assert json.loads(file.metadata()["oneshot_fl"])["format"] == 1
     assert len(PACK.read_text().splitlines()) <= 30
     assert "import oneshot_fl" not in PACK.read_text()
+
+
+HOSPITAL = """
+from torch import nn
+
+
+class HospNet(nn.Sequential):
+    def __init__(self, in_channels, n_classes=10, hidden=2):
+        super().__init__(nn.Conv2d(in_channels, hidden, 8), nn.Flatten(), nn.Linear(hidden, n_classes))
+"""
+
+
+@pytest.fixture
+def of_hospital(tmp_path, monkeypatch):
+    """Packs the model of somebody's own class, which answers four classes."""
+    (tmp_path / "net_for_pack.py").write_text(HOSPITAL)
+    monkeypatch.syspath_prepend(tmp_path)
+    from net_for_pack import HospNet
+
+    torch.save(HospNet(1, 4).state_dict(), tmp_path / "model.pt")
+
+    def refused(target="net_for_pack.HospNet", *, file="model.pt", **arguments) -> str:
+        with pytest.raises(OneshotError) as error:
+            pack(tmp_path / file, TOLD, target=target, arguments=arguments, out=tmp_path / "a.safetensors")
+        return str(error.value)
+
+    return refused
+
+
+def test_a_class_that_answers_others_than_were_named_is_told_with_the_option(of_hospital):
+    assert of_hospital(in_channels=1, n_classes=4).endswith(
+        "answers two images with (2, 4), not (2, 3); --classes names 3, the model answers 4"
+    )
+
+
+def test_tensors_of_other_shapes_are_told_with_the_arguments_that_the_class_takes(of_hospital):
+    assert of_hospital(in_channels=1).endswith(
+        "the file has (4, 2)); --arg NAME=VALUE tells what it is built with: in_channels, n_classes, hidden"
+    )
+
+
+def test_a_class_without_its_module_is_told_how_one_of_your_own_is_named(of_hospital):
+    assert of_hospital("HospNet").startswith(
+        "--model HospNet: is no choice of conf/model; a class of your own is given with its module, --model "
+        "my_module.HospNet, other names are cnn1, "
+    )
+
+
+def test_a_misspelt_class_is_told_by_the_option(of_hospital):
+    line = "--model net_for_pack.Hospnet: cannot be imported (net_for_pack has no Hospnet, did you mean HospNet?)"
+    assert of_hospital("net_for_pack.Hospnet") == line
+
+
+def test_a_file_that_is_not_there_is_told_so(of_hospital):
+    assert of_hospital(file="modle.pt").endswith("modle.pt: there is no such file")

@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal
 import pytest
 import torch
 
-from oneshot_fl.config.rules import check_call, check_group, check_optimizer, check_settings, check_table
+from oneshot_fl.config.rules import (
+    check_call,
+    check_group,
+    check_optimizer,
+    check_settings,
+    check_table,
+    check_takes_spec,
+)
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import (
@@ -411,3 +418,10 @@ def test_a_table_of_hints_does_as_well():
     assert _line(lambda: check_table("evaluate", {}, {"batch_size": Count})).startswith(
         "evaluate.batch_size: is missing"
     )
+
+
+def test_an_architecture_that_takes_no_spec_is_told_with_what_to_write():
+    line = _line(lambda: check_takes_spec("model", {"_target_": f"{HERE}.Term", "weight": 1}))
+    assert line.startswith(f"model._target_={HERE}.Term: does not take `spec`, ")
+    assert "write a function build(spec)" in line
+    check_takes_spec("model", {"_target_": "oneshot_fl.models.classifiers.cnn2", "norm": True})

@@ -9,7 +9,9 @@ from oneshot_fl.config.compose import architecture, plain, recipe
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
+from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
+from oneshot_fl.recipe import Recipe
 from tests.parts import SMALL, decoder_of, uploads_of
 
 
@@ -131,3 +133,17 @@ def test_averaging_needs_one_architecture():
     assert _serving("method=fedavg")[0].method.name == "fedavg"
     with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
         _serving("method=ot", names=("cnn2", "lenet5"))
+
+
+def test_a_server_model_that_lacks_classes_is_told_with_how_one_of_your_own_is_made():
+    def four(spec):
+        return cnn2(replace(SMALL, classes=4), norm=True)
+
+    four_classes = Architecture(Recipe({"_target_": "mine.four", "name": "four"}, four, four))
+    uploads = uploads_of([_architecture("cnn2").build(SMALL)] * 2, [1, 1])
+    with pytest.raises(OneshotError) as error:
+        serving_of(uploads, SMALL, [four_classes], ["trainer=cpu"])
+    line = str(error.value)
+    assert line.startswith("server_model: built as the first upload, four does not answer with 3 classes (4); ")
+    assert "a function build(spec)" in line
+    assert "--config-dir" in line
