@@ -16,6 +16,8 @@ from oneshot_fl.reporting.tables.run import Run
 PRINTED = ("mnist", "fashion_mnist", "svhn", "cifar10")
 """FedHydra's data sets."""
 Make = Callable[..., Run]
+Reached = dict[float, dict[str, tuple[float, ...]]]
+"""By alpha and method, of seeds 0, 1, ..., fractions."""
 
 
 def record(cfg: DictConfig) -> dict[str, Any]:
@@ -38,6 +40,21 @@ def make_run() -> Make:
         own = {"study": method, "data": data, **changes}
         own["settings"] = merged({"partition": {"alpha": 0.1}}, changes.get("settings", {}))
         return _run(composition("fedhydra/table1", data if data in PRINTED else "mnist", method), accuracy, **own)
+
+    return make
+
+
+@pytest.fixture
+def make_runs(make_run: Make) -> Callable[[Reached], list[Run]]:
+    """A function from what was reached, by alpha and method, in seeds 0, 1, ... to the runs."""
+
+    def make(reached: Reached) -> list[Run]:
+        return [
+            make_run(value, method=method, seed=seed, settings={"partition": {"alpha": alpha}})
+            for alpha, rows in reached.items()
+            for method, values in rows.items()
+            for seed, value in enumerate(values)
+        ]
 
     return make
 

@@ -1,7 +1,7 @@
 """One table over all settings, as papers print it: a row for every method, a column for every setting: `--wide`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from oneshot_fl.reporting.tables.own import (
     rows_of,
     unmeasured,
 )
-from oneshot_fl.reporting.tables.pairing import Outcomes, by_seed, not_compared, outcomes
+from oneshot_fl.reporting.tables.pairing import Outcomes, not_compared, outcomes
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.setting_titles import titles_beside
 
@@ -32,6 +32,8 @@ class Column:
     title: str
     runs: dict[str, list[Run]]
     """By label, of methods' rows."""
+    server: dict[str, Outcomes]
+    """What these reached."""
     values: dict[str, dict[int, float]]
     """By row and seed, in fractions, of ensembles and clients too; a row that the setting lacks is missing or empty."""
 
@@ -75,8 +77,9 @@ def _sheet(groups: Sequence[list[Run]], measure: Measure, wanted: Sequence[str])
 
 def _column(title: str, group: list[Run], measure: Measure) -> Column:
     runs = rows_of(group)
-    server = {label: by_seed(own, measure.server) for label, own in runs.items()}
-    return Column(title, runs, server | references(runs, measure))
+    server = {label: outcomes(own, measure.server) for label, own in runs.items()}
+    reached = {label: own.values for label, own in server.items()}
+    return Column(title, runs, server, reached | references(runs, measure))
 
 
 def _rows(columns: Sequence[Column], labels: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -134,13 +137,9 @@ def _notes(columns: Sequence[Column], rows: Sequence[str], measure: Measure) -> 
     by_setting = [
         f"{column.title}: {line}"
         for column, own in zip(columns, shown, strict=True)
-        for line in [*not_compared(_outcomes(own, measure)), *mixed_code(own)]
+        for line in [*not_compared({label: column.server[label] for label in own}), *mixed_code(own)]
     ]
     return [*unmeasured(runs, measure), *not_the_same(shown), *by_setting, *reasons(runs)]
-
-
-def _outcomes(rows: Mapping[str, list[Run]], measure: Measure) -> dict[str, Outcomes]:
-    return {label: outcomes(runs, measure.server) for label, runs in rows.items()}
 
 
 def _record(row: str, column: Column, measure: Measure) -> dict[str, Any]:

@@ -15,13 +15,8 @@ REACHED = {
 
 
 @pytest.fixture
-def runs(make_run):
-    return [
-        make_run(value, method=method, seed=seed, settings={"partition": {"alpha": alpha}})
-        for alpha, rows in REACHED.items()
-        for method, values in rows.items()
-        for seed, value in enumerate(values)
-    ]
+def runs(make_runs):
+    return make_runs(REACHED)
 
 
 def test_a_block_is_a_seed_of_a_setting(runs):
