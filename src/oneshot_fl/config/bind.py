@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import KindName, client_nodes, kinds, server_models
 from oneshot_fl.config.compose import architecture, plain, recipe, unresolved
-from oneshot_fl.config.groups import sources_of
 from oneshot_fl.config.lent import asked, lent
+from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.needs import source_needs
 from oneshot_fl.config.record import record
 from oneshot_fl.devices import device_here

@@ -14,12 +14,13 @@ from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.fileless import check_files
-from oneshot_fl.config.groups import CALLED, check_called, check_method, check_node, check_tables, check_top
+from oneshot_fl.config.groups import CALLED, check_called, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.leftover import check_left_over
 from oneshot_fl.config.lent import check_lent
+from oneshot_fl.config.method import check_method
 from oneshot_fl.config.needs import check_architectures, check_features, check_kinds, check_teacher
 from oneshot_fl.config.parts import check_parts
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from oneshot_fl.config.groups import inside, sources_of
+from oneshot_fl.config.groups import inside
+from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError

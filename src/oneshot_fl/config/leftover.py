@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oneshot_fl.config.compose import choices, published_method, unresolved
-from oneshot_fl.config.groups import SLOTS
+from oneshot_fl.config.group_types import SLOTS
 from oneshot_fl.config.rules import not_taken
 from oneshot_fl.errors import OneshotError
 

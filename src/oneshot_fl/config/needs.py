@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, plain
-from oneshot_fl.config.groups import sources_of
+from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import has_features

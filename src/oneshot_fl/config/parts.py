@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.config.groups import inside, sources_of
+from oneshot_fl.config.groups import inside
+from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown

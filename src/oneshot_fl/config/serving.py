@@ -10,7 +10,7 @@ from oneshot_fl.config.bind import bind_serving
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.compose import choices, composed, plain, recipe
 from oneshot_fl.config.explain import explain
-from oneshot_fl.config.groups import INSIDE
+from oneshot_fl.config.method import INSIDE
 from oneshot_fl.config.needs import asking, method_needs, no_features
 from oneshot_fl.config.rules import check_call, check_group, check_value, target_of
 from oneshot_fl.config.words import check_words, group_of

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
 from oneshot_fl.config.explain import TABLES, explain, no_such_key
-from oneshot_fl.config.groups import tables
+from oneshot_fl.config.group_types import tables
 from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem

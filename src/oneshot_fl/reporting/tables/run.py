@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oneshot_fl.config.groups import sources_of
+from oneshot_fl.config.method import sources_of
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, flat, needs, told
 
 Status = Literal["done", "failed", "interrupted", "unfinished"]
