@@ -1,4 +1,5 @@
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,8 +10,9 @@ from torch.testing import assert_close
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, all_alike, has_features
-from oneshot_fl.models.classifiers import cnn2, lenet5
+from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5
 from oneshot_fl.models.image_conv import ImageConv2d
+from oneshot_fl.models.layout import to_channels_last
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 
@@ -37,6 +39,21 @@ def test_stacked_and_looped_clients_agree_in_logits_statistics_features_and_grad
         answers[mode] = (outputs, x.grad)
     assert answers["loop"][0].logits.shape == (3, 6, 3)
     assert_close(answers["loop"], answers["stacked"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("images", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("build", [partial(cnn2, norm=True), partial(cnn3, norm=True), lenet5])
+def test_stacked_clients_send_the_same_back_to_the_images_whatever_the_layout(build, channels, images):
+    """Trainers put weights channels last, and a source of pixels may have its images so."""
+    models = [build(replace(SPEC, channels=channels, mean=(0.5,) * channels, std=(0.5,) * channels)) for _ in range(3)]
+    for model in models:
+        to_channels_last(model)
+    x = torch.randn(4, channels, 8, 8).to(memory_format=images).requires_grad_()
+    logits = {mode: ClientBank(models, mode=mode)(x).logits for mode in ("loop", "stacked")}
+    weights = torch.randn_like(logits["loop"])
+    sent = [torch.autograd.grad((each * weights).sum(), x)[0] for each in logits.values()]
+    assert_close(*sent, rtol=1e-4, atol=1e-6)
 
 
 def test_in_mixed_precision_stacked_clients_compute_products_in_bf16_as_looped_ones_do():
