@@ -79,8 +79,8 @@ class _ConvolvedImages(torch.autograd.Function):
         (weight,) = ctx.saved_tensors
         columns = weight.shape[3]
         top, left = ctx.padding
-        # contiguous: of stacked clients this is a grouped convolution, which torch's CPU kernel gets wrong where weights
-        # and what comes back both lie channels last (2.14.1)
+        # contiguous: of stacked clients this becomes a grouped convolution, which torch's kernel (2.14.1) gets wrong
+        # where the weights and what comes back both lie channels last
         upright = weight.to(of_output.dtype).permute(0, 3, 1, 2).flatten(1, 2).unsqueeze(3).contiguous()
         sent = F.conv_transpose2d(of_output, upright, padding=(top, 0))
         return _added(sent, columns, lambda j: (j - left, columns - 1 - j - left)).to(ctx.dtype), None, None, None
