@@ -16,9 +16,14 @@ KEEPS = "keeps_its_layout"
 def as_it_runs(model: nn.Module, spec: DataSpec) -> nn.Module:
     """The same classifier, kept contiguous where it fails in the other layout, as `x.view(len(x), -1)` does."""
     if not _runs_channels_last(model, spec):
-        setattr(model, KEEPS, True)
-        model.register_forward_pre_hook(_contiguous)
+        keep_contiguous(model)
     return model
+
+
+def keep_contiguous(model: nn.Module) -> None:
+    """Have a model stay in the layout `[b, C, H, W]`, whatever is asked of all and however its images lie."""
+    setattr(model, KEEPS, True)
+    model.register_forward_pre_hook(_contiguous)
 
 
 def to_channels_last(module: nn.Module) -> None:

@@ -25,10 +25,14 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_batch_norm
+from oneshot_fl.models.layout import keep_contiguous, to_channels_last
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.phases.clients.module import Batch, ClientModule
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.seeds import seeded
+
+UNCLIPPED = 1e9
+"""Longer than any gradient of a model that has just begun."""
 
 
 class PrivateModule(ClientModule):
@@ -138,23 +142,52 @@ def _answered(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 
 def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
-    """One step on two black images: whether Opacus can train a model, only that tells."""
-    x, y = torch.zeros(2, spec.channels, spec.size, spec.size), torch.zeros(2, dtype=torch.long)
+    """A step on two images: whether Opacus can train a model, and takes its gradients as they are, only that tells."""
+    x, y = torch.rand(2, spec.channels, spec.size, spec.size), torch.arange(2)
+    plain = copy.deepcopy(model)
     nowhere = torch.optim.SGD(model.parameters(), lr=0.0)
     try:
-        optimizer = DPOptimizer(nowhere, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2)
+        optimizer = DPOptimizer(nowhere, noise_multiplier=0.0, max_grad_norm=UNCLIPPED, expected_batch_size=2)
+        by_sample = _by_sample(model)
+        to_channels_last(by_sample)  # as a Trainer asks of every module
         with warnings.catch_warnings(action="ignore"):  # that images have no gradients
-            F.cross_entropy(_by_sample(model)(x), y).backward()
+            _send_back(by_sample, x, y)
         optimizer.step()
     except Exception as error:  # whatever Opacus raises is its answer to this model
-        raise OneshotError(
-            f"model={name}: Opacus cannot train it privately ({one_line(error)}); choose another, for instance "
-            "model=cnn2_group or cnn3_group, or clients=default"
-        ) from error
+        raise _not_private(name, one_line(error)) from error
+    _send_back(plain, x, y)
+    for (layer, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        if not _alike(ours.grad, theirs.grad):
+            raise _not_private(name, f"the gradient of {layer} that it adds up from single samples is another one")
+
+
+def _send_back(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Gradients of the mean cross-entropy, with the same draws (of dropout) in every call."""
+    with torch.random.fork_rng(devices=[]):
+        F.cross_entropy(model(x), y).backward()
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    """Whether two gradients differ by rounding alone; one that a loss does not reach is 0."""
+    if one is None or other is None:
+        return all(each is None or not each.any() for each in (one, other))
+    return bool((one - other).norm() <= 1e-3 * other.norm() + 1e-6)
+
+
+def _not_private(name: str, why: str) -> OneshotError:
+    return OneshotError(
+        f"model={name}: Opacus cannot train it privately ({why}); choose another, for instance model=cnn2_group or "
+        "cnn3_group, or clients=default"
+    )
 
 
 def _by_sample(model: nn.Module) -> GradSampleModule:
-    """The model as Opacus takes gradients of single samples: no layer may overwrite what one with a hook gave it."""
+    """The model as Opacus takes gradients of single samples.
+
+    No layer may overwrite what one with a hook gave it, and what enters a convolution has to be contiguous: Opacus
+    unfolds it by strides of that layout, so that in the other one most convolutions would get a gradient of 0.
+    """
+    keep_contiguous(model)
     overwriting: list[Any] = [module for module in model.modules() if getattr(module, "inplace", False)]
     for module in overwriting:
         module.inplace = False

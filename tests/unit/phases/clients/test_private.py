@@ -82,7 +82,7 @@ def test_one_sample_moves_the_weights_by_no_more_than_the_clip():
 
 
 def test_without_clipping_and_noise_a_step_is_that_of_the_plain_optimiser():
-    """Of weights in any memory layout: a fused step on a CPU pairs them with gradients as they lie there."""
+    """In any memory layout: Opacus unfolds what enters a convolution, behind the first one too, as contiguous."""
     torch.manual_seed(0)
     spec = DataSpec(2, 2, 4, (0.5,) * 2, (0.5,) * 2)
     batches = ImageBatches(
@@ -92,7 +92,7 @@ def test_without_clipping_and_noise_a_step_is_that_of_the_plain_optimiser():
         batch_size=3,
         rng=torch_generator(0),
     )
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
+    model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(16, 2))
     plain = deepcopy(model)
     F.cross_entropy(plain(spec.to_input(batches.images)), batches.labels).backward()
     expected = [parameter.detach() - 0.5 * parameter.grad for parameter in plain.parameters()]
@@ -250,6 +250,25 @@ def test_a_model_that_opacus_cannot_train_is_named(what):
     architecture = Architecture(recipe_of(TooMuch, what=what, name="theirs"))
     with pytest.raises(OneshotError, match=r"^model=theirs: Opacus cannot train it privately \(.*cnn2_group"):
         check_private(architecture, TRAINING, [100], SMALL)
+
+
+class ChannelsLastInside(nn.Module):
+    """Turns its images itself, so that Opacus unfolds them by the wrong strides."""
+
+    def __init__(self, spec: DataSpec) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(spec.channels, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten())
+        self.head = nn.Linear(4 * (spec.size - 4) ** 2, spec.classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x.to(memory_format=torch.channels_last)))
+
+
+def test_a_model_whose_gradient_opacus_gets_wrong_is_named_with_the_layer():
+    architecture = Architecture(recipe_of(ChannelsLastInside, name="theirs"))
+    line = r"^model=theirs: Opacus cannot train it privately \(the gradient of body\.0\.weight that it adds up"
+    with pytest.raises(OneshotError, match=line):
+        check_private(architecture, TRAINING, [100], replace(SMALL, channels=2, mean=(0.5,) * 2, std=(0.5,) * 2))
 
 
 def test_without_opacus_there_is_a_line(monkeypatch):
