@@ -23,7 +23,6 @@ def train(message: Message, context: Context) -> Message:
             folder,
             f"partition.clients={given['clients']}",
             *shlex.split(str(given["client-settings"])),
-            *own_seed(context),
             out=out,
             number=number,
             classes=[name for name in map(str.strip, str(given["classes"]).split(",")) if name],
@@ -41,8 +40,3 @@ def place(context: Context) -> tuple[int, Path]:
         return int(node["number"]), Path(str(node["folder"]))
     number = int(node["partition-id"])
     return number, Path(str(context.run_config["folders"]), f"client-{number}")
-
-
-def own_seed(context: Context) -> list[str]:
-    """The seed that only the client's owner knows, where one is set (`--node-config`): private noise needs it."""
-    return [f"seed={context.node_config['seed']}"] if "seed" in context.node_config else []

@@ -1,6 +1,7 @@
 """One client of a federation on its own machine: trained as in a run, on a folder of images, and packed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def train_client(
         counts: whether it tells its label counts; a decoder always does.
 
     Raises:
-        OneshotError: `out` has another ending than uploads, an override is wrong, noise that protects the images is
-            drawn from a seed that others know, the images cannot be read, or training diverged.
+        OneshotError: `out` has another ending than uploads, an override is wrong, the images cannot be read, or
+            training diverged.
     """
     check_name(out)
     if isinstance(class_names, str):
@@ -63,8 +64,7 @@ def train_client(
             f"number={number}: the federation has {len(experiment.clients)} clients, counted from 0; set "
             "partition.clients to how many there are"
         )
-    plan = experiment.clients[number]
-    _check_secret(plan, overrides)
+    plan = _kept_secret(experiment.clients[number])
     data = _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
@@ -93,12 +93,12 @@ NOT_HERE = {
 }
 """Why overrides of a group have no place in the training of one client."""
 STILL_HERE = ("method", "partition.clients")
-SEEDS = frozenset({"seed", "clients.seed"})
-"""What noise is drawn from."""
 
 
 def _check_override(override: str) -> None:
     group, key = group_of(override), key_of(override)
+    if key == "clients.randomness":
+        raise OneshotError(f"{override}: has no place here: the noise of an upload that leaves is always the system's")
     if group not in NOT_HERE or key in STILL_HERE or (group == "data" and key not in ("data", "data.root")):
         return
     raise OneshotError(f"{override}: has no place here: {NOT_HERE[group]}")
@@ -122,13 +122,11 @@ def _check_default_method(settings: Mapping[str, Any]) -> None:
         )
 
 
-def _check_secret(plan: ClientPlan, overrides: Sequence[str]) -> None:
-    """Whoever knows the seed can take the noise off again, and there would be no guarantee."""
-    if plan.training.epsilon is not None and not SEEDS & set(map(key_of, overrides)):
-        raise OneshotError(
-            f"clients.epsilon={plan.training.epsilon:g}: noise is drawn from seed, and {plan.training.seed} is "
-            "everybody's; add seed=NUMBER that only this client knows"
-        )
+def _kept_secret(plan: ClientPlan) -> ClientPlan:
+    """Whoever can draw the noise again can take it off, and there would be no guarantee."""
+    if plan.training.epsilon is None:
+        return plan
+    return replace(plan, training=replace(plan.training, randomness="system"))
 
 
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:

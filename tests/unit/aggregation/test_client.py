@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from oneshot_fl.aggregation.client import train_client
 from oneshot_fl.errors import OneshotError
@@ -121,12 +122,22 @@ def test_a_model_that_does_not_take_the_images_is_not_trained(images, tmp_path):
 
 
 @pytest.mark.parametrize("private", ["clients=dp", "clients.epsilon=8"])
-def test_noise_that_everybody_can_draw_again_is_refused(private, images, tmp_path):
-    out, more = tmp_path / "a.safetensors", ("clients.delta=0.001", "clients.clip=1") * (private != "clients=dp")
-    chosen = (*OWN, private, *more, "model=cnn2_group", "clients.epochs=1", f"store={tmp_path}/store")
-    line = r"^clients\.epsilon=8: noise is drawn from seed, and 0 is everybody's; add seed=NUMBER that only this client"
-    with pytest.raises(OneshotError, match=line):
-        train_client(images, chosen, out=out, number=0, class_names=[], counts=False)
-    assert not out.exists()
-    train_client(images, (*chosen, "seed=918273645"), out=out, number=0, class_names=[], counts=False)
-    assert out.exists()
+def test_noise_of_an_upload_can_be_drawn_again_by_nobody(private, images, tmp_path):
+    """The same seed twice, as every seed that others may guess: it is the initial weights' alone."""
+    more = ("clients.delta=0.001", "clients.clip=1") * (private != "clients=dp")
+    chosen = (*OWN, private, *more, "model=cnn2_group", "clients.epochs=1", "seed=7")
+    weights = []
+    for k in range(2):
+        out = tmp_path / f"{k}.safetensors"
+        train_client(images, (*chosen, f"store={tmp_path}/{k}"), out=out, number=0, class_names=[], counts=False)
+        weights.append(torch.cat([each.flatten() for each in read_model(out).tensors().values()]))
+    assert (weights[0] != weights[1]).double().mean() > 0.99
+    with pytest.raises(OneshotError, match=r"^clients\.randomness=seeded: has no place here: .* the system's$"):
+        train_client(
+            images,
+            (*chosen, "clients.randomness=seeded"),
+            out=tmp_path / "2.safetensors",
+            number=0,
+            class_names=[],
+            counts=False,
+        )

@@ -3,13 +3,13 @@
 Every step draws each sample with the same probability, clips each sample's gradient and adds noise to their sum. How
 much noise, follows from what may be spent in all communication rounds together. The guarantee is Opacus's accountant's,
 for a client's models alone, and for adding or removing one sample; label counts that a client uploads beside them are
-not covered. Noise is drawn from a seeded generator, so that runs repeat: with the seed kept secret.
+not covered. In a run noise comes from a seeded generator, so that it repeats; in an upload that leaves, from `secret`.
 """
 
 import copy
 import warnings
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -28,6 +28,7 @@ from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.layout import keep_contiguous, to_channels_last
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.phases.clients.module import Batch, ClientModule
+from oneshot_fl.phases.clients.secret import SecretNoise, uniform
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.seeds import seeded
 
@@ -54,9 +55,15 @@ class PrivateModule(ClientModule):
         _check(model, training, samples)
         self.rate, self.steps = _draws(training, samples)
         self.training_settings = training
-        super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps))
+        draw = uniform if self.secret else partial(torch.rand, generator=whole.rng)
+        super().__init__(model, optimizer, PoissonBatches(whole, self.rate, self.steps, draw=draw))
         self.expected, self.noise = self.rate * samples, _noise(training, self.rate, self.steps)
         self.per_sample = _by_sample(model)
+
+    @property
+    def secret(self) -> bool:
+        """Whether nobody can draw its noise and samples again."""
+        return self.training_settings.randomness == "system"
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """In single precision from the images to the weights: gradients of single samples, clipping and noise ask it.
@@ -84,7 +91,8 @@ class PrivateModule(ClientModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The client's optimiser, with clipped gradients and noise."""
-        optimizer = DPOptimizer(
+        kind = SecretNoise if self.secret else DPOptimizer
+        optimizer = kind(
             self.optimizer(self.model.parameters()),
             noise_multiplier=self.noise,
             max_grad_norm=cast(float, self.training_settings.clip),
@@ -204,15 +212,19 @@ def _lay_gradients_like_weights(optimizer: DPOptimizer) -> None:
 
 
 class PoissonBatches:
-    """Normalised images and labels of `steps` draws in which every sample is there with probability `rate`."""
+    """Normalised images and labels of `steps` draws in which every sample is there with probability `rate`.
 
-    def __init__(self, whole: ImageBatches, rate: float, steps: int) -> None:
-        self.whole, self.rate, self.steps = whole, rate, steps
+    Args:
+        draw: as many numbers between 0 and 1.
+    """
+
+    def __init__(self, whole: ImageBatches, rate: float, steps: int, *, draw: Callable[[int], Tensor]) -> None:
+        self.whole, self.rate, self.steps, self.draw = whole, rate, steps, draw
 
     def __iter__(self) -> Any:
         whole = self.whole
         for _ in range(self.steps):
-            chosen = (torch.rand(len(whole.labels), generator=whole.rng) < self.rate).nonzero().flatten()
+            chosen = (self.draw(len(whole.labels)) < self.rate).nonzero().flatten()
             index = chosen.to(whole.labels.device)
             images = whole.images[index]
             augmented = whole.augment(images) if whole.augment and len(index) else images

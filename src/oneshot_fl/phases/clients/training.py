@@ -30,6 +30,8 @@ class Training:
     """How likely the guarantee may fail; below one over the client's samples."""
     clip: Positive | None = None
     """The longest gradient that one sample may have."""
+    randomness: Literal["seeded", "system"] = "seeded"
+    """Where private training draws noise and samples: from `seed`, or from the system, which nobody can do again."""
     communication_rounds: Count = 1
     """How often private training is repeated within `epsilon`; otherwise 1, as nothing then depends on it."""
 

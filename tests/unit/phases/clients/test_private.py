@@ -17,6 +17,7 @@ from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.group_norm import cnn2_group
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.private import PoissonBatches, PrivateModule, check_private
+from oneshot_fl.phases.clients.secret import uniform
 from oneshot_fl.phases.clients.training import Training
 from oneshot_fl.phases.trainer import trainer_of
 from oneshot_fl.seeds import torch_generator
@@ -144,19 +145,47 @@ def test_a_draw_without_a_sample_is_a_step_of_noise_alone(build):
     assert torch.cat(moved).square().mean().sqrt() == pytest.approx(length, rel=0.05 if len(moved) > 1 else 2)
 
 
+def _one_step_of(randomness, *, clip):
+    torch.manual_seed(0)
+    model, batches = nn.Sequential(nn.Flatten(), nn.Linear(64, 40)), _batches(25, spec=SMALL)
+    training = replace(TRAINING, epochs=1, batch_size=25, clip=clip, randomness=randomness, delta=0.01)
+    module = PrivateModule(model, SGD, batches, training=training)
+    module.noise = 0.0 if clip > 1 else 2.0
+    with trainer_of(module, CPU) as trainer:
+        trainer.fit(module, train_dataloaders=range(1))
+    return model[1].weight.detach()
+
+
+def test_noise_of_the_systems_is_as_long_as_seeded_noise_and_never_the_same():
+    seeded = _one_step_of("seeded", clip=1.0)
+    assert torch.equal(seeded, _one_step_of("seeded", clip=1.0))
+    one, other = (_one_step_of("system", clip=1.0) for _ in range(2))
+    plain = _one_step_of("seeded", clip=1e6)
+    torch.testing.assert_close(_one_step_of("system", clip=1e6), plain)  # without noise they are the same
+    assert not torch.equal(one, other)
+    # of 2 times the clip on the sum, and 2 / 25 on the mean of the 25 samples of a draw
+    assert (one - other).std() == pytest.approx(2**0.5 * 2 / 25, rel=0.1)
+
+
 def test_draws_without_a_sample_end_no_training_of_convolutions():
     """One of 40 samples is expected in each of 40 draws: one draw in three has none."""
     training = replace(TRAINING, epochs=1, batch_size=1)
     module = PrivateModule(cnn2_group(SMALL), SGD, _batches(40, spec=SMALL), training=training)
-    drawn = [len(y) for _, y in PoissonBatches(_batches(40, spec=SMALL), module.rate, module.steps)]
+    drawn = [len(y) for _, y in _drawn(_batches(40, spec=SMALL), module.rate, module.steps)]
     assert 0 in drawn  # of the same generator
     with trainer_of(module, CPU) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     assert all(tensor.isfinite().all() for tensor in module.model.state_dict().values())
 
 
-def test_every_sample_is_drawn_with_the_same_probability():
-    drawn = [len(y) for _, y in PoissonBatches(_batches(1000), 0.1, 50)]
+def _drawn(whole, rate, steps):
+    return PoissonBatches(whole, rate, steps, draw=partial(torch.rand, generator=whole.rng))
+
+
+@pytest.mark.parametrize("draw", [None, uniform])
+def test_every_sample_is_drawn_with_the_same_probability(draw):
+    whole = _batches(1000)
+    drawn = [len(y) for _, y in (PoissonBatches(whole, 0.1, 50, draw=draw) if draw else _drawn(whole, 0.1, 50))]
     assert len(set(drawn)) > 10
     assert sum(drawn) / 50 == pytest.approx(100, abs=6)
 
