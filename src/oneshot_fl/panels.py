@@ -19,7 +19,7 @@ from oneshot_fl.phases.evaluate import tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled
 from oneshot_fl.phases.prepare import RunData
-from oneshot_fl.phases.privacy import Privacy, measure_privacy
+from oneshot_fl.phases.privacy import Privacy, Synthetic, measure_privacy
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.phases.validate import Validation, validate
 from oneshot_fl.reporting.run_result import RunResult
@@ -89,9 +89,9 @@ def _privacy(experiment: Experiment, given: RunData, result: RunResult, context:
     sent, used = (_with_images(uploads, given) for uploads in (result.received, result.given.uploads))
     attacked = [(upload.model, own) for upload, own in sent if isinstance(upload, ClassifierUpload)]
     learned = torch.cat([own for upload, own in used if _kind(upload) in experiment.method.uses])
-    made = {"images": result.server.images} if result.server.images is not None else {}
+    made = {"images": Synthetic(result.server.images, learned)} if result.server.images is not None else {}
     if result.recitals:
-        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
+        made["recitals"] = Synthetic(torch.cat([each.images for each in result.recitals.of_clients]), learned)
     return measure_privacy(
         experiment.evaluation.privacy, given.data, result.server.model, attacked, learned, made, context=context
     )

@@ -76,7 +76,18 @@ class Privacy:
     """Of every client with a classifier, in their order; None where no test image has a label of its, or where its
     answers are no numbers, which tell nothing."""
     synthetic: dict[str, Memorisation]
-    """Of the server's synthetic images and of the recitals, where there are some."""
+    """Of the server's synthetic images and of the recitals, where there are some; not of those whose clients have no
+    label of the test set."""
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Images that were made of models, and what they may be copies of."""
+
+    images: Tensor
+    """uint8 `[n, C, H, W]`"""
+    learned: Tensor
+    """Positions of the training images that those models have learned of, `[n]`."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def measure_privacy(
     server: nn.Module,
     clients: Sequence[tuple[nn.Module, Tensor]],
     learned: Tensor,
-    synthetic: Mapping[str, Tensor],
+    synthetic: Mapping[str, Synthetic],
     *,
     context: Context,
 ) -> Privacy:
@@ -113,7 +124,7 @@ def measure_privacy(
         server: the global model.
         clients: classifiers that were uploaded, each with its positions in the training set.
         learned: positions of the images that the global model has learned of, through the uploads that were used.
-        synthetic: images uint8 `[n, C, H, W]` by where they come from.
+        synthetic: images by where they come from.
 
     Raises:
         OneshotError: there is nothing to audit the server with.
@@ -126,7 +137,8 @@ def measure_privacy(
             f"evaluate.privacy.samples={audit.samples}"
         )
     attacked = [_membership(audit, pool, model, own, k) for k, (model, own) in enumerate(clients)]
-    return Privacy(found, attacked, _memorised(audit, data, learned, synthetic))
+    compared = {name: _memorised(audit, data, made) for name, made in synthetic.items()}
+    return Privacy(found, attacked, {name: told for name, told in compared.items() if told})
 
 
 def _pool(audit: Audit, data: Dataset, context: Context) -> _Pool:
@@ -200,15 +212,20 @@ def _membership(audit: Audit, pool: _Pool, model: nn.Module, members: Tensor, wh
     return Membership(half, attack(plain[:half], plain[half:]), attack(scores[:half], scores[half:]))
 
 
-def _memorised(
-    audit: Audit, data: Dataset, learned: Tensor, synthetic: Mapping[str, Tensor]
-) -> dict[str, Memorisation]:
-    """Of every kind of synthetic images, against equally many training and test images with the same labels."""
-    count = min(len(learned), len(data.test_labels), 2 * audit.samples)
+def _memorised(audit: Audit, data: Dataset, made: Synthetic) -> Memorisation | None:
+    """Against all training images, and against equally many of them and of test images with the same labels.
+
+    None where these share no label.
+    """
+    learned, labels = made.learned, data.train_labels.cpu()[made.learned]
+    test_labels = data.test_labels.cpu()
     rng = torch_generator(audit.seed, "privacy", "memorised")
-    own, test = matched(data.train_labels.cpu()[learned], data.test_labels.cpu(), count, rng)
-    sets = (
-        data.train_images[learned[own].to(data.train_images.device)],
-        data.test_images[test.to(data.test_images.device)],
-    )
-    return {name: memorisation(images, *(one.cpu() for one in sets)) for name, images in synthetic.items()}
+    own, test = matched(labels, test_labels, min(len(learned), len(test_labels), 2 * audit.samples), rng)
+    if not len(own):
+        return None
+    alike = torch.isin(test_labels, labels).nonzero().flatten()  # what shows another class is no copy at any distance
+    asked = alike[torch.randperm(len(alike), generator=rng)[: 2 * audit.samples]]
+    training = data.train_images[learned.to(data.train_images.device)]
+    others, matching = (data.test_images[one.to(data.test_images.device)] for one in (asked, test))
+    same = (training[own.to(training.device)], matching)
+    return memorisation(made.images, training, others, matched=same)

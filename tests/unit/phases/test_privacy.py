@@ -11,7 +11,7 @@ from oneshot_fl.models.classifiers import cnn2_torch
 from oneshot_fl.phases import privacy
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.clients.training import Training
-from oneshot_fl.phases.privacy import Audit, measure_privacy
+from oneshot_fl.phases.privacy import Audit, Synthetic, measure_privacy
 from tests.parts import SMALL, recipe_of
 
 TRAINING = Training(epochs=1, batch_size=16, optimizer=recipe_of(torch.optim.SGD, lr=0.01), seed=0)
@@ -90,11 +90,39 @@ def test_copies_of_training_images_are_found(context):
     data = _data()
     model = KnowsMembers(data, torch.tensor([0]))
     copies, other = data.train_images[:20], torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8)
-    made = {"copies": copies, "noise": other}
+    made = {name: Synthetic(images, torch.arange(20)) for name, images in (("copies", copies), ("noise", other))}
     audit = Audit(AUDIT.architecture, TRAINING, references=2, samples=100)
     found = measure_privacy(audit, data, model, [], torch.arange(20), made, context=context).synthetic
     assert (found["copies"].nearer_to_training, found["copies"].copies) == (1.0, 1.0)
     assert found["noise"].copies < 0.3
+
+
+def test_copies_are_found_of_whatever_training_image_and_of_those_of_their_clients_alone():
+    """However few images are audited: 2 of 60 are drawn for all that needs equally many of both sets."""
+    data, audit = _data(), replace(AUDIT, samples=1)
+    data.train_images[:20] = 0  # further from all noise than noise is
+    copies = data.train_images[:40]
+
+    def found(learned):
+        return privacy._memorised(audit, data, Synthetic(copies, learned))
+
+    assert found(torch.arange(60)).copies == 1.0
+    assert found(torch.arange(20, 60)).copies == 0.5  # 20 of the 40 are theirs
+
+
+def test_test_images_are_no_copies_however_many_training_images_there_are():
+    """A hundredth of 800 is nearer than the threshold: it lies between the eighth and the ninth of their distances."""
+    data, audit = _data(train=3000, test=800), replace(AUDIT, samples=400)
+    images = data.test_images.clone()
+    images[:, 0, 0, 0] = 255  # as training images have it
+    made = Synthetic(images, torch.arange(3000))
+    assert privacy._memorised(audit, replace(data, test_images=images), made).copies == 0.01
+
+
+def test_images_of_clients_without_a_label_of_the_test_set_are_not_compared():
+    data = _data(test_label=0)
+    ones = (data.train_labels == 1).nonzero().flatten()
+    assert privacy._memorised(AUDIT, data, Synthetic(data.train_images[ones], ones)) is None
 
 
 def test_labels_alone_make_no_copies(context):
@@ -105,7 +133,9 @@ def test_labels_alone_make_no_copies(context):
     own, others = torch.cat([dark[:300], bright[:100]]), torch.cat([dark[300:400], bright[100:400]])
     data = Dataset("two", SMALL, ("a", "b", "c"), images[own], labels[own], images[others], labels[others])
     model = KnowsMembers(data, torch.tensor([0]))
-    made = {"bright": images[bright[400:]]}  # of the class that training images show less often
+    made = {
+        "bright": Synthetic(images[bright[400:]], torch.arange(400))
+    }  # of the class that training images show less often
     found = measure_privacy(AUDIT, data, model, [], torch.arange(400), made, context=context)
     assert found.synthetic["bright"].nearer_to_training == pytest.approx(0.5, abs=0.1)
 
