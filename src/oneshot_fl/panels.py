@@ -129,7 +129,7 @@ def _synthetic(experiment: Experiment, given: RunData, results: Sequence[RunResu
 
 
 def _learned_of(experiment: Experiment, results: Sequence[RunResult]) -> set[str]:
-    """The clients that the global model knows of through uploads: in each communication round all begin at the last one."""
+    """The clients that the global model knows of: in each communication round all begin at the one before."""
     used = [upload for result in results for upload in result.given.uploads.named().items()]
     return {name for name, upload in used if _kind(upload) in experiment.method.uses}
 

@@ -24,7 +24,7 @@ def _result(*, received, used, recitals=None, images=None):
 
 
 def _audited(monkeypatch, *results, uses, poison=None, changed=None):
-    """What `measure_privacy` is given: uploads, what the server learned of, and synthetic images; the last is hostile."""
+    """What `measure_privacy` is given: uploads, what the server learned of, synthetic images. The last is hostile."""
     seen = []
     monkeypatch.setattr(panels, "measure_privacy", lambda *given, changed, context: seen.append((*given, changed)))
     monkeypatch.setattr(panels, "poisoned", lambda data, indices, plans: changed)
