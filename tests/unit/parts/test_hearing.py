@@ -156,7 +156,7 @@ def test_images_that_do_not_show_their_class_to_whoever_recites_them_are_not_ask
 
 
 def test_a_client_that_shows_nothing_is_judged_by_what_it_hears_alone():
-    """Three of the eight images are content 0, three content 2, and its own two content 1, which it knows as class 1."""
+    """Three of eight images are content 0, three content 2, and its own two content 1, which it knows as class 1."""
     uploads, recitals = _federation(4, 0)
     failed = Recital(_images(1, 1), torch.tensor([0, 2]), "key")  # content 1 for both classes
     recitals = (*recitals[:3], failed)

@@ -47,7 +47,7 @@ def test_flipped_labels_are_flipped_everywhere():
 
 
 def test_a_hostile_client_s_images_are_those_that_it_trained_on_in_its_own_order():
-    """Of every three images the first is patched: of the client's 5, 3 and 1 it is 5, of all others 0, of the test 6."""
+    """Of every three images the first is patched: of the client's it is 5, of others 0 and 3, of the test the first."""
     data = _data()
     found = poisoned(data, INDICES, _plans(recipe_of(Backdoor, clients=1, target=2, side=0.1, share=1 / 3)))
     assert _white(found.data.train_images) == [True, False, False, False, False, True]
