@@ -93,11 +93,9 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _cell(rows: Sequence[Row], what: str) -> str:
-    """For instance `81.7 ± 2.0 (3)`, of three seeds, and how many ended with an error; `-` where nothing was run."""
-    if not rows:
-        return "-"
+    """For instance `81.7 ± 2.0 (3)`, of three seeds, and how many ended with an error; `-` where there is nothing."""
     found = [100 * row[what] for row in rows if row.get(what) is not None]
     errors = sum("error" in row for row in rows)
     spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
     told = [f"{mean(found):.1f}{spread} ({len(found)})"] if found else []
-    return ", ".join(told + [f"error ({errors})"] * (errors > 0))
+    return ", ".join(told + [f"error ({errors})"] * (errors > 0)) or "-"

@@ -1,5 +1,6 @@
 """What a run measures of its result besides accuracy: validation, fidelity, privacy, a backdoor."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,32 +19,41 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import tested_ensembles
 from oneshot_fl.phases.fidelity import Fidelity, measure
 from oneshot_fl.phases.global_model import Distilled
+from oneshot_fl.phases.poisoned import poisoned
 from oneshot_fl.phases.prepare import RunData
-from oneshot_fl.phases.privacy import Privacy, measure_privacy
+from oneshot_fl.phases.privacy import Attacked, Privacy, Synthetic, measure_privacy
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.phases.validate import Validation, validate
 from oneshot_fl.reporting.run_result import RunResult
 
 
-def check_panels(experiment: Experiment, data: Dataset) -> None:
+def check_panels(experiment: Experiment, given: RunData) -> None:
     """Whether all that is asked for can be measured on this data, before anything is trained.
 
     Raises:
         OneshotError: something cannot.
     """
+    data = given.data
     for asked in (experiment.evaluation.fidelity, experiment.evaluation.privacy):
         if asked is not None:
             asked.check(data)
+    if experiment.evaluation.privacy is not None:
+        poisoned(data, given.indices, experiment.clients)
     if trigger := _trigger(experiment, data):
         check_trigger(trigger, data.spec.classes, data.test_labels)
 
 
-def panels(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> dict[str, Any]:
-    """By name what was asked for, each None where it was not or there is nothing to measure."""
+def panels(experiment: Experiment, given: RunData, results: Sequence[RunResult], context: Context) -> dict[str, Any]:
+    """By name what was asked for, each None where it was not or there is nothing to measure.
+
+    Args:
+        results: of all communication rounds; what is measured is of the last one.
+    """
+    result = results[-1]
     return {
         "validation": _validation(experiment, result, given, context),
         "fidelity": _fidelity(experiment, given.data, result.server, context),
-        "privacy": _privacy(experiment, given, result, context),
+        "privacy": _privacy(experiment, given, results, context),
         "backdoor": _backdoor(experiment, given.data, result.server, context),
     }
 
@@ -82,26 +92,51 @@ def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context:
     return measure(reference, server.images, server.labels, data=data, test=test, context=context)
 
 
-def _privacy(experiment: Experiment, given: RunData, result: RunResult, context: Context) -> Privacy | None:
-    """What uploads and the global model give away, where that was asked for."""
+def _privacy(experiment: Experiment, given: RunData, results: Sequence[RunResult], context: Context) -> Privacy | None:
+    """What the last uploads and the global model give away, where that was asked for."""
     if experiment.evaluation.privacy is None:
         return None
-    sent, used = (_with_images(uploads, given) for uploads in (result.received, result.given.uploads))
-    attacked = [(upload.model, own) for upload, own in sent if isinstance(upload, ClassifierUpload)]
-    learned = torch.cat([own for upload, own in used if _kind(upload) in experiment.method.uses])
-    made = {"images": result.server.images} if result.server.images is not None else {}
-    if result.recitals:
-        made["recitals"] = torch.cat([each.images for each in result.recitals.of_clients])
     return measure_privacy(
-        experiment.evaluation.privacy, given.data, result.server.model, attacked, learned, made, context=context
+        experiment.evaluation.privacy,
+        given.data,
+        results[-1].server.model,
+        _attacked(experiment, given, results[-1].received),
+        _positions(_learned_of(experiment, results), given),
+        _synthetic(experiment, given, results),
+        changed=poisoned(given.data, given.indices, experiment.clients),
+        context=context,
     )
 
 
-def _with_images(uploads: Uploads, given: RunData) -> list[tuple[ClassifierUpload | DecoderUpload, Tensor]]:
-    """Each with the positions of its client's images in the training set."""
-    named = uploads.named()
-    own = {f"client {k}": index for k, index in enumerate(given.indices)}
-    return [(named[name], index) for name, index in own.items() if name in named]
+def _attacked(experiment: Experiment, given: RunData, sent: Uploads) -> list[Attacked]:
+    """Every classifier as it was uploaded, with its client's samples."""
+    own = {f"client {k}": pair for k, pair in enumerate(zip(given.indices, experiment.clients, strict=True))}
+    pairs = [(upload.model, *own[upload.name]) for upload in sent.classifiers]
+    return [Attacked(model, index, hostile=plan.poison is not None) for model, index, plan in pairs]
+
+
+def _synthetic(experiment: Experiment, given: RunData, results: Sequence[RunResult]) -> dict[str, Synthetic]:
+    """The server's images, and what was recited, also by those whom the hearing turned away then."""
+    last, made = results[-1], {}
+    if last.server.images is not None:
+        learned = _learned_of(experiment, results)
+        made["images"] = Synthetic(last.server.images, _positions(learned, given))
+    if last.recitals:
+        recited = torch.cat([each.images for each in last.recitals.of_clients])
+        learned = {*last.recitals.clients, *_learned_of(experiment, results[:-1])}
+        made["recitals"] = Synthetic(recited, _positions(learned, given))
+    return made
+
+
+def _learned_of(experiment: Experiment, results: Sequence[RunResult]) -> set[str]:
+    """The clients that the global model knows of: in each communication round all begin at the one before."""
+    used = [upload for result in results for upload in result.given.uploads.named().items()]
+    return {name for name, upload in used if _kind(upload) in experiment.method.uses}
+
+
+def _positions(clients: set[str], given: RunData) -> Tensor:
+    """Of these clients' images in the training set, in the clients' order."""
+    return torch.cat([index for k, index in enumerate(given.indices) if f"client {k}" in clients])
 
 
 def _kind(upload: ClassifierUpload | DecoderUpload) -> str:

@@ -64,11 +64,11 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         description_of_run(experiment, given.data)  # a model that nothing can read is not worth making
         check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
-        check_panels(experiment, given.data)
+        check_panels(experiment, given)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()
-        measured = panels(experiment, given, last, context)
+        measured = panels(experiment, given, results, context)
         tested = total([*(each.testing for each in results), measuring.spent()])
         ledger = ledger_of_run(results, prepare=prepared, evaluate=tested)
         summary = summarise(experiment, results, data=given, **measured, ledger=ledger, run=running.spent())

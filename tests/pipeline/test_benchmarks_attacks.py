@@ -52,11 +52,11 @@ def test_of_a_run_that_was_done_again_the_last_row_counts():
     assert table([_row(server=0.8, code="before"), _row(server=0.2)]).endswith("| 20.0 (1) |")
 
 
-def test_a_measure_that_a_method_lacks_is_an_empty_cell_and_no_error():
+def test_a_measure_that_a_method_lacks_is_a_dash_and_no_error():
     rows = [_row(stratified=0.5), _row(method="dense"), _row(attack="zero", error="diverged")]
     assert table(rows, "stratified").splitlines()[2:] == [
         "| 5 | fedavg | none | 50.0 (1) | error (1) |",
-        "| 5 | dense | none |  | - |",
+        "| 5 | dense | none | - | - |",
     ]
 
 

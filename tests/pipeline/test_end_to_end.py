@@ -63,9 +63,10 @@ def test_a_run_leaves_summary_weights_config_metrics_and_pictures(tiny, tmp_path
     assert [sum(counts) for counts in summary["partition"]["class_counts"]] == summary["partition"]["sizes"]
     assert len(summary["partition"]["sha256"]) == 64
     assert len(summary["clients"]) == CLIENTS
-    keys = {"kind", "accuracy", "balanced_accuracy", "quarantined", "model", "samples", "epsilon"}
+    keys = {"kind", "accuracy", "balanced_accuracy", "quarantined", "model", "samples", "epsilon", "delta", "hostile"}
     assert all(set(client) == keys | {"upload_bytes", "macs", "seconds"} for client in summary["clients"])
-    assert all(client["quarantined"] is client["epsilon"] is None for client in summary["clients"])
+    assert all(client["quarantined"] is client["epsilon"] is client["delta"] is None for client in summary["clients"])
+    assert not any(client["hostile"] for client in summary["clients"])
     seconds = [client["seconds"] for client in summary["clients"]]
     assert seconds == [summary["seconds"][f"client_{k:02d}"] for k in range(CLIENTS)]
     assert min(seconds) > 0

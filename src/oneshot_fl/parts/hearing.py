@@ -9,7 +9,7 @@ class y; R: the recitals of all clients; p_k(y|x): how probable class y is to cl
     hears_k      = mean over the classes y of k of the mean over R_y of lift_k(x, y)
     shows_k      = mean over the classes y of k of the mean over its own images of y, and over the others who recite y
                    too, of their lift
-    testimony_k  = (hears_k + shows_k) / 2
+    testimony_k  = (hears_k + shows_k) / 2; hears_k alone where there is nothing to take the mean of in shows_k
 
 The lift is relative to what the client says of everything, so one that always says the same says nothing. What was
 measured of honest clients and of others: docs/results/attacks.md.
@@ -139,7 +139,10 @@ class Heard:
         hears = _over_classes(torch.einsum("kj,kjy->ky", others, lifts), asked)
         shown = torch.einsum("kj,jy->ky", others, recites) * self.counts
         shows = _over_classes(torch.einsum("kj,jy,jky->ky", others, recites, lifts), shown)
-        return (hears + shows) / 2, (asked > 0).sum(dim=1)
+        heard_of = (shown > 0).any(
+            dim=1
+        )  # of a client that shows nothing, shows_k is 0 for want of images, not of belief
+        return torch.where(heard_of, (hears + shows) / 2, hears), (asked > 0).sum(dim=1)
 
 
 def _over_classes(sums: Tensor, images: Tensor) -> Tensor:

@@ -87,6 +87,8 @@ class Recitals:
 
     of_clients: tuple[Recital, ...]
     spent: Spent
+    clients: tuple[str, ...]
+    """What reports call those who recited, in the same order."""
 
 
 class ReciteModule(LightningModule):
@@ -168,7 +170,7 @@ def recite(uploads: Uploads, *, spec: DataSpec, settings: Recitation, context: C
     artifacts = make_all(wanted, [settings.images] * m, context=context, task=task)
     task.finish()
     made = tuple(Recital(each.tensors["images"], each.tensors["labels"], each.key) for each in artifacts)
-    return Recitals(made, Spent.on(artifacts))
+    return Recitals(made, Spent.on(artifacts), tuple(upload.name for upload in uploads.classifiers))
 
 
 def _recital(

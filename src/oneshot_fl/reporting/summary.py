@@ -18,7 +18,9 @@ from oneshot_fl.experiment import Experiment
 from oneshot_fl.ledger import Cost
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.models.described import ModelDescription
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.class_figures import ClassFigures
+from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
@@ -69,7 +71,7 @@ def summarise(
         "proxy": _proxy(experiment, data),
         "uploads": {"label_counts": "label_counts" in experiment.needs},
         "attack": _attack(experiment, backdoor),
-        "clients": _clients(result),
+        "clients": _clients(experiment, result),
         "guidance": _rounded(result.guidance.U) if result.guidance else None,
         "ensemble": {
             "name": used,
@@ -128,11 +130,12 @@ def _attack(experiment: Experiment, backdoor: float | None) -> dict[str, Any] | 
     return {"name": experiment.attack.name, "clients": settings.get("clients"), "backdoor_success": backdoor}
 
 
-def _clients(result: RunResult) -> list[dict[str, Any]]:
+def _clients(experiment: Experiment, result: RunResult) -> list[dict[str, Any]]:
     """One entry per client, with the seconds of its training; without accuracy where it uploads a decoder.
 
     Nor has one that was turned away; `quarantined` says why.
     """
+    plans, sent = experiment.clients, result.received.named()
     uploads = result.given.uploads
     used, evaluated = _used(result), result.evaluated
     accuracies = dict(zip(used, evaluated.accuracies.clients, strict=True))
@@ -147,12 +150,19 @@ def _clients(result: RunResult) -> list[dict[str, Any]]:
             "model": client.name,
             "samples": client.samples,
             "epsilon": client.epsilon,
+            "delta": None if client.epsilon is None else plans[k].training.delta,
+            "hostile": plans[k].poison is not None or not _as_trained(client, sent.get(f"client {k}")),
             "upload_bytes": upload_bytes(client.upload.model),
             "macs": client.macs,
             "seconds": client.cost.seconds,
         }
         for k, client in enumerate(result.clients)
     ]
+
+
+def _as_trained(client: TrainedClient, sent: ClassifierUpload | DecoderUpload | None) -> bool:
+    """Whether what arrived of a client is what it trained: an attack that changes it changes its key."""
+    return sent is not None and sent.key == client.upload.key
 
 
 def _exchange(result: RunResult) -> dict[str, Any]:

@@ -123,7 +123,27 @@ def _of_clients(summary: Mapping[str, Any]) -> dict[str, str]:
     return {
         "data": f"{_text(summary['data'])} (SHA-256 {_text(summary['data_sha256'][:16])})",
         "clients": f"{len(partition['sizes'])}, {_text(partition['name'])}, {sum(partition['sizes'])} images",
+        **_privacy(summary.get("clients") or []),
+        **_attack(summary),
     }
+
+
+def _privacy(clients: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the clients' training guarantees: the largest epsilon is what holds for everybody."""
+    private = [client for client in clients if client.get("epsilon") is not None]
+    if not private:
+        return {}
+    delta = private[0].get("delta")  # one for all; summaries of earlier versions do not tell it
+    spent = f"epsilon {max(client['epsilon'] for client in private):g}" + (f", delta {delta:g}" if delta else "")
+    return {"differential privacy": f"{len(private)} of {len(clients)} clients, {spent}, for one image more or less"}
+
+
+def _attack(summary: Mapping[str, Any]) -> dict[str, str]:
+    """That clients of the run were made hostile, which a model for use should not have had."""
+    attack = summary.get("attack") or {}
+    if not attack.get("clients"):
+        return {}
+    return {"attack": f"{_text(attack['name'])} by {attack['clients']} of {len(summary['partition']['sizes'])} clients"}
 
 
 def _usage(served: ServedModel, files: Sequence[str]) -> str:

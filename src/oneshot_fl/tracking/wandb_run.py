@@ -7,7 +7,7 @@ from clients to the server's model is known online only, because W&B does not le
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from netrc import NetrcParseError, netrc
 from pathlib import Path
@@ -29,6 +29,8 @@ IN_TABLES = re.compile(r"(.*/)?evaluate/(client|recall)_\d+")
 """Metrics of single clients and classes, which `evaluate/clients` and `evaluate/by_class` hold."""
 OF_CLIENTS = ["client", "kind", "model", "samples", "accuracy", "balanced_accuracy", "quarantined"]
 """The columns of that table."""
+WHERE_TOLD = ["epsilon", "delta", "hostile"]
+"""Columns that it has where they say something of a client."""
 LONGEST_TAG = 64
 SHOWN = 40
 """Images of a grid."""
@@ -220,6 +222,13 @@ def _flat(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from ((f"{phase}/{name}", value) for name, value in entry.items())
 
 
+def _told(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    def says(told: Any) -> bool:
+        return told is not None and told is not False  # an epsilon of 0 says much
+
+    return [head for head in WHERE_TOLD if any(says(client.get(head)) for client in clients)]
+
+
 def _tables(outcome: Outcome) -> dict[str, tuple[list[str], list[list[Any]]]]:
     """Every class, every client, and the guidance matrix with a row for every class and client that was used."""
     of_classes = outcome.summary["server"].get("by_class")
@@ -227,10 +236,10 @@ def _tables(outcome: Outcome) -> dict[str, tuple[list[str], list[list[Any]]]]:
     tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
     for name, heads, entries in (
         ("evaluate/by_class", ["class", "images", "recall", "auroc"], of_classes),
-        ("evaluate/clients", OF_CLIENTS, of_clients),
+        ("evaluate/clients", OF_CLIENTS + _told(of_clients), of_clients),
     ):
         if entries:
-            tables[name] = (heads, [[entry[head] for head in heads] for entry in entries])
+            tables[name] = (heads, [[entry.get(head) for head in heads] for entry in entries])
     if outcome.guidance is not None:
         names = outcome.summary["data_spec"]["class_names"]
         rows = [

@@ -155,6 +155,28 @@ def test_images_that_do_not_show_their_class_to_whoever_recites_them_are_not_ask
     assert heard.recites[0].tolist() == [True, False, True]
 
 
+def test_a_client_that_shows_nothing_is_judged_by_what_it_hears_alone():
+    """Three of eight images are content 0, three content 2, and its own two content 1, which it knows as class 1."""
+    uploads, recitals = _federation(4, 0)
+    failed = Recital(_images(1, 1), torch.tensor([0, 2]), "key")  # content 1 for both classes
+    recitals = (*recitals[:3], failed)
+    testimony, asked = WITNESSES.hear(uploads, recitals).testimonies(torch.ones(4, dtype=torch.bool))
+    # to each client three of eight images are class 0: log 0.8 of a right label is 5/8 log 8 above the usual
+    assert testimony.tolist() == pytest.approx([5 / 8 * math.log(8)] * 4, abs=1e-6)
+    assert asked.tolist() == [2] * 4
+    assert replace(WITNESSES, least=0.4 * math.log(8))(uploads, recitals) == uploads  # half of it would be too little
+
+
+def test_a_liar_that_shows_nothing_is_turned_away_all_the_same():
+    uploads, recitals = _federation(3, 1)
+    failed = Recital(_images(1, 1), torch.tensor([0, 2]), "key")
+    (one,) = WITNESSES(uploads, (*recitals[:3], failed)).quarantined
+    assert one.name == "client 3"
+    assert (
+        f"by {-3 / 8 * math.log(8):.2f}, less than -0.1" in one.reason
+    )  # a wrong label: usual in three of eight images
+
+
 def test_a_lift_is_cut_and_only_the_first_images_are_heard():
     uploads, recitals = _federation(3, 1)
     present = torch.ones(4, dtype=torch.bool)

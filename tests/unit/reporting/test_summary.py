@@ -1,6 +1,13 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
-from oneshot_fl.reporting.summary import final_metrics, privacy_metrics
+from oneshot_fl.ledger import Cost
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
+from oneshot_fl.phases.clients.train import TrainedClient
+from oneshot_fl.reporting.summary import _clients, final_metrics, privacy_metrics
+from tests.parts import FixedLogits
 
 
 def test_final_metrics_are_named_by_phase():
@@ -40,6 +47,35 @@ def test_final_metrics_are_named_by_phase():
         "evaluate/real_fid": 1.0,
         "evaluate/real_kid": 0.1,
     }
+
+
+def _client(k, *, epsilon=None, poison=None, delta=0.001):
+    upload = ClassifierUpload(FixedLogits([0.0, 0.0]), 3, f"key {k}", name=f"client {k}")
+    trained = TrainedClient(upload, "classifier", "cnn2", 3, Cost(), 7, epsilon=epsilon)
+    return SimpleNamespace(poison=poison, training=SimpleNamespace(delta=delta)), trained
+
+
+def test_of_clients_it_is_told_what_they_spent_and_whose_samples_or_upload_an_attack_changed():
+    """Of five: one private, one whose samples were poisoned, one whose upload was changed, one without."""
+    plans, clients = zip(
+        _client(0), _client(1, epsilon=0.0), _client(2, poison="flip"), _client(3), _client(4), strict=True
+    )
+    sent = [each.upload for each in clients[:4]]
+    sent[3] = replace(sent[3], key="changed")
+    nothing = SimpleNamespace(clients=[])
+    result = SimpleNamespace(
+        clients=clients,
+        received=Uploads(tuple(sent)),
+        given=SimpleNamespace(uploads=Uploads(())),
+        evaluated=SimpleNamespace(accuracies=nothing, balanced=nothing),
+    )
+    found = _clients(SimpleNamespace(clients=plans), result)
+    assert [client["hostile"] for client in found] == [False, False, True, True, True]
+    assert [(client["epsilon"], client["delta"]) for client in found] == [
+        (None, None),
+        (0.0, 0.001),
+        *[(None, None)] * 3,
+    ]
 
 
 def test_privacy_is_told_of_the_server_and_on_average_of_the_uploads():

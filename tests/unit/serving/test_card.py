@@ -52,6 +52,17 @@ def test_a_card_tells_every_class_with_its_figures_and_says_where_there_are_none
     assert "Files: `model.onnx`. Input `pixels`: float32 `[b, 1, 8, 8]` in [0, 1]" in card
 
 
+def test_private_and_hostile_clients_are_told_of_where_there_are_some():
+    private, other = {"epsilon": 7.25, "delta": 0.001}, {"epsilon": None, "delta": None}
+    told = {"clients": [{**private, "epsilon": 6.0}, private, other], "attack": {"name": "label_flip", "clients": 1}}
+    card = model_card(SERVED, {**SUMMARY, **told}, []).splitlines()
+    assert "| attack | label_flip by 1 of 2 clients |" in card
+    (line,) = [line for line in card if "differential privacy" in line]
+    assert line == "| differential privacy | 2 of 3 clients, epsilon 7.25, delta 0.001, for one image more or less |"
+    without = {"clients": [other, other], "attack": None}
+    assert model_card(SERVED, {**SUMMARY, **without}, []) == model_card(SERVED, SUMMARY, [])
+
+
 @pytest.mark.parametrize(("temperature", "says"), [(2.0, "both calibrated"), (1.0, "not calibrated")])
 def test_only_what_was_calibrated_is_called_so(temperature, says):
     served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=temperature)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.tracking.loggers import opened
 from oneshot_fl.tracking.told import About, Outcome
-from oneshot_fl.tracking.wandb_run import PUBLIC, WandbSink, destination, summarised, told_of
+from oneshot_fl.tracking.wandb_run import OF_CLIENTS, PUBLIC, WandbSink, _tables, destination, summarised, told_of
 from tests.wandb_records import read_back
 
 SUMMARY = {
@@ -96,6 +96,26 @@ def test_guidance_is_of_the_clients_that_were_used(offline):
     sink.close(failed=False)
     (matrix,) = (json.loads(path.read_text()) for path in offline.rglob("*matrix*.table.json"))
     assert (matrix["columns"], matrix["data"]) == (["class", "client", "guidance"], [["cat", "client 2", 0.75]])
+
+
+def test_epsilon_delta_and_who_is_hostile_are_columns_where_they_say_something():
+    (first,) = SUMMARY["clients"]
+    private = {**first, "epsilon": 0.0, "delta": 0.001, "hostile": False}
+    assert _columns_of([{**first, "epsilon": None, "delta": None, "hostile": False}]) == OF_CLIENTS
+    assert _columns_of([first, private]) == [*OF_CLIENTS, "epsilon", "delta"]
+    assert _columns_of([{**first, "hostile": True}, private]) == [*OF_CLIENTS, "epsilon", "delta", "hostile"]
+
+
+def _columns_of(clients):
+    tables = _tables(Outcome({**SUMMARY, "clients": clients}, None, {}, []))
+    columns, rows = tables["evaluate/clients"]
+    assert [row[: len(OF_CLIENTS)] for row in rows] == [
+        [f"client {k}", *(client[head] for head in OF_CLIENTS[1:])] for k, client in enumerate(clients)
+    ]
+    assert [row[len(OF_CLIENTS) :] for row in rows] == [
+        [client.get(head) for head in columns[len(OF_CLIENTS) :]] for client in clients
+    ]
+    return columns
 
 
 def test_a_failed_run_is_marked(offline):

@@ -9,7 +9,9 @@ from oneshot_fl.reporting.tables.not_done import command
 from oneshot_fl.reporting.tables.run import Run, used_clients
 
 Json = dict[str, Any]
-OF_CLIENTS = ("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined")
+OF_CLIENTS = (
+    *("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined", "epsilon", "delta"),
+)
 
 
 def run_card(run: Run, place: tuple[int | None, str], out: Path) -> Json:
@@ -28,6 +30,7 @@ def _found(summary: Json) -> Json:
     told = {
         "last": summary["server"]["accuracy_last"],
         "best": summary["server"]["accuracy_best"],
+        "attack": (summary.get("attack") or {}).get("name"),
         "clients": [_client(client) for client in summary["clients"]],
         "counts": partition.get("class_counts"),
         "guidance": summary.get("guidance"),
@@ -42,7 +45,8 @@ def _found(summary: Json) -> Json:
 
 
 def _client(client: Json) -> Json:
-    return {key: client[key] for key in OF_CLIENTS if client.get(key) is not None}
+    hostile = {"hostile": True} if client.get("hostile") else {}
+    return {key: client[key] for key in OF_CLIENTS if client.get(key) is not None} | hostile
 
 
 def href(folder: Path, out: Path) -> str:

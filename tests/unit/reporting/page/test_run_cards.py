@@ -17,6 +17,21 @@ def test_a_done_run_tells_its_clients_and_how_to_run_it(make_run, tmp_path):
     assert "counts" not in card
 
 
+def test_private_and_hostile_clients_are_told_of_where_there_are_some(make_run, tmp_path):
+    run = make_run(0.5)
+    first, second = run.summary["clients"][:2]
+    first |= {"epsilon": 7.5, "delta": 0.001, "hostile": False}
+    second |= {"epsilon": None, "delta": None, "hostile": True}
+    run.summary["attack"] = {"name": "label_flip", "clients": 1}
+    card = run_card(run, (None, "fedhydra"), tmp_path / "r.html")
+    assert card["attack"] == "label_flip"
+    assert card["clients"][:2] == [
+        {"accuracy": 0.2, "epsilon": 7.5, "delta": 0.001},
+        {"accuracy": 0.4, "hostile": True},
+    ]
+    assert "attack" not in run_card(make_run(0.5), (None, "fedhydra"), tmp_path / "r.html")
+
+
 def test_a_failed_run_tells_why(make_run, tmp_path):
     card = run_card(replace(make_run(None), error="it broke"), (None, "fedhydra"), tmp_path / "r.html")
     assert (card["status"], card["error"]) == ("failed", "it broke")

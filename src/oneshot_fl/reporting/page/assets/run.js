@@ -4,7 +4,7 @@ function cardOf(run, setting) {
   const facts = [
     ["setting", setting ? setting.name : "not known"], ["method", run.m], ["seed", String(run.seed)], ["status", run.status],
     ["server", run.last === undefined ? null : `${(100 * run.last).toFixed(2)} % in the last round, ${(100 * run.best).toFixed(2)} % in the best`],
-    ["error", run.error], ["code", run.commit], ["command", run.command && made("code", {}, run.command)],
+    ["attack", run.attack], ["error", run.error], ["code", run.commit], ["command", run.command && made("code", {}, run.command)],
     ["folder", run.href && made("a", { href: run.href }, run.folder)],
   ];
   return made("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [made("dt", {}, name), made("dd", {}, value)]));
@@ -15,11 +15,14 @@ function share(value) {
 }
 
 function clientTable(clients) {
-  const header = ["client", "model", "samples", "accuracy", "balanced", "upload"];
+  const told = clients.some((client) => client.epsilon !== undefined);
+  const header = ["client", "model", "samples", "accuracy", "balanced", "upload", ...(told ? ["epsilon (delta)"] : [])];
+  const kinds = (client) => [client.kind === "classifier" ? null : client.kind, client.hostile ? "hostile" : null].filter(Boolean);
   const cells = (client, k) => [
-    `${k}${client.kind && client.kind !== "classifier" ? ` (${client.kind})` : ""}`, client.model ?? "–", client.samples ?? "–",
+    [k, ...kinds(client).map((kind) => `(${kind})`)].join(" "), client.model ?? "–", client.samples ?? "–",
     client.quarantined ? `quarantined: ${client.quarantined}` : share(client.accuracy), share(client.balanced_accuracy),
     client.upload_bytes === undefined ? "–" : `${(client.upload_bytes / 1e6).toFixed(2)} MB`,
+    ...(told ? [client.epsilon === undefined ? "–" : `${client.epsilon} (${client.delta ?? "–"})`] : []),
   ];
   const row = (tag, values) => made("tr", {}, ...values.map((value) => made(tag, {}, String(value))));
   const table = made("table", {}, made("thead", {}, row("th", header)), made("tbody", {}, ...clients.map((client, k) => row("td", cells(client, k)))));
