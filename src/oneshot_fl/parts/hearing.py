@@ -139,10 +139,8 @@ class Heard:
         hears = _over_classes(torch.einsum("kj,kjy->ky", others, lifts), asked)
         shown = torch.einsum("kj,jy->ky", others, recites) * self.counts
         shows = _over_classes(torch.einsum("kj,jy,jky->ky", others, recites, lifts), shown)
-        heard_of = (shown > 0).any(
-            dim=1
-        )  # of a client that shows nothing, shows_k is 0 for want of images, not of belief
-        return torch.where(heard_of, (hears + shows) / 2, hears), (asked > 0).sum(dim=1)
+        showed = (shown > 0).any(dim=1)  # else shows_k is 0 for want of images, not of belief
+        return torch.where(showed, (hears + shows) / 2, hears), (asked > 0).sum(dim=1)
 
 
 def _over_classes(sums: Tensor, images: Tensor) -> Tensor:

@@ -9,9 +9,8 @@ from oneshot_fl.reporting.tables.not_done import command
 from oneshot_fl.reporting.tables.run import Run, used_clients
 
 Json = dict[str, Any]
-OF_CLIENTS = (
-    *("kind", "model", "samples", "accuracy", "balanced_accuracy", "upload_bytes", "quarantined", "epsilon", "delta"),
-)
+ACCURACIES = ("accuracy", "balanced_accuracy")
+OF_CLIENTS = ("kind", "model", "samples", *ACCURACIES, "upload_bytes", "quarantined", "epsilon", "delta")
 
 
 def run_card(run: Run, place: tuple[int | None, str], out: Path) -> Json:
