@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from oneshot_fl.devices import visible_devices
 from oneshot_fl.energy import OFTEN
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.experiment import Serving
@@ -37,7 +38,9 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
     remove_logged(folder)
     with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
-        _start(device_of(plan.trainer))
+        _start(device := device_of(plan.trainer))
+        if plan.trainer.accelerator == "auto" and device.type == "cpu" and visible_devices():
+            progress.note(_unusable_gpu())
         with _shortage_told():
             yield Context(store, plan.trainer, progress, log, plan.workers)
 
@@ -59,6 +62,19 @@ def _start(device: torch.device) -> None:
     """Begin to use a GPU before the first phase is measured: only then does the board tell its energy (`energy`)."""
     if device.type == "cuda":
         torch.cuda.init()
+
+
+def _unusable_gpu() -> str:
+    """What to say where a GPU is visible and `auto` is the CPU all the same, because torch cannot use it."""
+    try:
+        torch.cuda.init()
+        reason = "CUDA starts and shows it none"
+    except (RuntimeError, AssertionError) as error:  # the latter of a torch that was built without CUDA
+        reason = one_line(error)
+    return (
+        f"this machine shows a GPU that torch cannot use ({reason}); computed on the CPU: install a torch for its "
+        "driver, or set trainer=cpu"
+    )
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:
