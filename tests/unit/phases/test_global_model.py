@@ -517,6 +517,14 @@ def test_a_run_that_goes_on_holds_out_what_one_in_one_go_does(data, server, cont
     assert _same(resumed.model, whole.model)
 
 
+def test_a_run_that_goes_on_draws_as_before_on_an_apple_gpu_too(data, server, context, monkeypatch):
+    states, put_back = iter(range(9)), []
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.apples_rng", lambda: torch.tensor(next(states)))
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.set_apples_rng", lambda state: put_back.append(int(state)))
+    _stopped_and_resumed(partial(_distill, data, server, context, _method()), monkeypatch)
+    assert put_back == [1]  # of the second round, in which it was stopped
+
+
 def test_the_cost_counts_what_earlier_processes_spent(data, server, context, tmp_path, monkeypatch):
     whole = _distill(data, server, context, _method()).spent.cost
     again = replace(context, store=Store(tmp_path / "other"))
