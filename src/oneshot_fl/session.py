@@ -10,7 +10,7 @@ from rich.console import Console
 
 from oneshot_fl.devices import visible_devices
 from oneshot_fl.energy import OFTEN
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, one_line, says_out_of_memory
 from oneshot_fl.experiment import Serving
 from oneshot_fl.ledger import CPU_ENERGY
 from oneshot_fl.phases.context import Context
@@ -50,7 +50,9 @@ def _shortage_told() -> Iterator[None]:
     """A device that is full is one line: what was done is in the store, and settings can make do with less."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not says_out_of_memory(error):
+            raise
         raise OneshotError(
             f"the device has too little memory ({one_line(error)[:200]}); lower distill.clients_at_once, "
             "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), or give every "

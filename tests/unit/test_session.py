@@ -1,4 +1,5 @@
 import io
+import re
 import threading
 from dataclasses import replace
 
@@ -40,6 +41,25 @@ def test_a_device_that_is_full_is_one_line_with_the_settings_that_need_less(tmp_
         session(_plan(tmp_path), tmp_path / "run", Console(quiet=True)),
     ):
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB.\nMore lines.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "MPS backend out of memory (MPS allocated: 17.00 GB)",
+        "[enforce fail at alloc_cpu.cpp:130] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_device_that_is_full_is_one_line_whoever_found_it_so(tmp_path, words):
+    with (
+        pytest.raises(
+            OneshotError, match=rf"^the device has too little memory \({re.escape(words)}\); lower distill\."
+        ),
+        session(_plan(tmp_path), tmp_path / "run", Console(quiet=True)),
+    ):
+        raise RuntimeError(words)
 
 
 @pytest.mark.parametrize(
