@@ -525,6 +525,18 @@ def test_a_run_that_goes_on_draws_as_before_on_an_apple_gpu_too(data, server, co
     assert put_back == [1]  # of the second round, in which it was stopped
 
 
+def test_an_ensemble_is_handed_the_clients_as_the_settings_run_them(data, server, context):
+    banks = []
+
+    class Noting(LogitAverage):
+        def __init__(self, server):
+            super().__init__(server)
+            banks.append(server.bank)
+
+    _distill(data, server, context, _method(ensemble=recipe_of(Noting)), bank="stacked", clients_at_once=1)
+    assert [(bank.mode, bank.at_once) for bank in banks] == [("stacked", 1)]
+
+
 def test_the_cost_counts_what_earlier_processes_spent(data, server, context, tmp_path, monkeypatch):
     whole = _distill(data, server, context, _method()).spent.cost
     again = replace(context, store=Store(tmp_path / "other"))
