@@ -9,17 +9,24 @@ import torch
 from benchmarks.measure import in_turn, timed
 from benchmarks.scale import Scale
 from benchmarks.steps import Step, Steps
+from oneshot_fl.phases.trainer import TrainerSettings, multiply_as
 
-ARITHMETICS = {"32 bit": ("32-true", False), "TF32": ("32-true", True), "bf16": ("bf16-mixed", True)}
-"""The Trainer's precision, and whether 32-bit products may be rounded to TF32."""
+ARITHMETICS = {
+    name: TrainerSettings("auto", precision, channels_last=True, matmul_precision=products)
+    for name, precision, products in (
+        ("32 bit", "32-true", "highest"),
+        ("TF32", "32-true", "high"),
+        ("bf16", "bf16-mixed", "high"),
+    )
+}
 
 
 def on_accelerator(repeats: int, *, scale: Scale, device: str = "cuda", compiled: bool = True) -> list[dict[str, Any]]:
     """A row for each arithmetic and step: seconds one by one, stacked, and with a compiled generator."""
     rows = []
-    for name, (precision, tf32) in ARITHMETICS.items():
-        with products(tf32=tf32):
-            for what, ways in _steps(scale, precision, device, compiled=compiled).items():
+    for name, settings in ARITHMETICS.items():
+        with _multiplying_as(settings):
+            for what, ways in _steps(scale, settings.precision, device, compiled=compiled).items():
                 runs = {way: timed(until_done(step, device)) for way, step in ways.items()}
                 seconds = {way: parts["whole"] for way, parts in in_turn(runs, repeats=repeats).items()}
                 first, *others = seconds
@@ -47,11 +54,10 @@ def _steps(scale: Scale, precision: str, device: str, *, compiled: bool) -> dict
 
 
 @contextmanager
-def products(*, tf32: bool) -> Iterator[None]:
-    """Inside the block, 32-bit matrix products and convolutions may be rounded to TF32 or not."""
+def _multiplying_as(settings: TrainerSettings) -> Iterator[None]:
+    """Inside the block 32-bit products and convolutions are as precise as a run of these settings has them."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    multiply_as(settings)
     try:
         yield
     finally:

@@ -25,14 +25,12 @@ from benchmarks.options import Parser, above_zero
 from oneshot_fl.code import commit
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.compose import choices
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, one_line, says_out_of_memory
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.phases.prepare import prepare
 from oneshot_fl.process import say
 
 Case = dict[str, Any]
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""How torch's plain errors say it."""
 
 
 class NotMeasuredError(Exception):
@@ -152,7 +150,7 @@ def of_the_machine(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from, is about disk or memory."""
     return error is not None and (
         isinstance(error, OSError | MemoryError | torch.OutOfMemoryError)
-        or any(words in str(error) for words in OUT_OF_MEMORY)
+        or says_out_of_memory(error)
         or of_the_machine(error.__cause__)
     )
 

@@ -82,7 +82,8 @@ def require_data(data: str) -> None:
 
 def code() -> str:
     """A digest of everything that a piece may run."""
-    return digest([*_modules(oneshot_fl), *_modules(benchmarks), "tests.pipeline.test_gpu"])
+    tests = (".".join(Path(file).with_suffix("").parts) for file in OF_GPUS)
+    return digest([*_modules(oneshot_fl), *_modules(benchmarks), *tests])
 
 
 def _modules(package: Any) -> Iterator[str]:

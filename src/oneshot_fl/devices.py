@@ -23,6 +23,8 @@ from oneshot_fl.process import say
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ASSIGNED = "ONESHOT_FL_DEVICE_ASSIGNED"
 """Set in a job's environment where the device is chosen: by this lease, or by an engine that deals them out, as Ray."""
+NVIDIAS = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""CUDA's driver and NVIDIA's management library; a machine with neither has no GPU of theirs that could be used."""
 UUID_BYTES = 96
 """What NVIDIA's management library asks for."""
 NOT_INITIALIZED = 3
@@ -36,9 +38,20 @@ def visible_devices() -> tuple[str, ...]:
     chosen = os.environ.get(VISIBLE)
     if chosen is None:
         return tuple(map(str, range(len(_nvidia_devices()))))
+    if not any(map(_is_there, NVIDIAS)):  # left over from another machine, or set for all of them
+        return ()
     names = [name.strip() for name in chosen.split(",")]
     shown = names[: next((at for at, name in enumerate(names) if name in ("", "-1")), len(names))]
     return tuple(shown)  # CUDA stops at the first name that is none
+
+
+def _is_there(library: str) -> bool:
+    """Whether a shared library can be loaded."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 @cache
@@ -73,12 +86,18 @@ def cpu_has_bf16(described: Path = Path("/proc/cpuinfo")) -> bool:
 def arithmetic_here(trainer: Mapping[str, Any]) -> str:
     """In a word how a Trainer of these settings computes on this machine: `cpu.bf16-mixed`, `cuda.32-true`.
 
-    The same choices as `phases.trainer.precision_here` and Lightning's, found without loading either.
+    The same choices as `phases.trainer.precision_here` and Lightning's, found without loading either. A guess: whether
+    torch can use a GPU that is visible, only torch knows.
     """
     device = device_here(str(trainer.get("accelerator")))
     precision = str(trainer.get("precision"))
     if precision == "auto":
         precision = "bf16-mixed" if device == "cpu" and cpu_has_bf16() else "32-true"
+    return arithmetic(device, precision)
+
+
+def arithmetic(device: str, precision: str) -> str:
+    """The word for a kind of device and a Trainer's precision."""
     return f"{device}.{precision}"
 
 

@@ -18,6 +18,15 @@ LONGEST_REASON = 160
 """Characters of somebody else's message that one of ours quotes."""
 
 
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+"""How torch's plain errors say it: CPUs, Apple's GPUs, and cuBLAS and cuDNN, which allocate for themselves."""
+
+
+def says_out_of_memory(error: BaseException) -> bool:
+    """Whether an error's own words are that there was not enough memory, whatever its kind."""
+    return any(words in str(error) for words in OUT_OF_MEMORY)
+
+
 def one_line(error: BaseException) -> str:
     """What another library's error says, on one line of at most `LONGEST_REASON` characters."""
     return " ".join(str(error).split())[:LONGEST_REASON]

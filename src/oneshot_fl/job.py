@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oneshot_fl.devices import lease_device
+from oneshot_fl.devices import arithmetic, lease_device
 from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import is_free, lock_of, needs_leases
@@ -30,9 +30,10 @@ def job(
 ) -> dict[str, Any]:
     """Find that a run is done already, or lease a device, bind, run and remember it; the summary.
 
-    It is remembered only if its code and data stayed the same while it was under way. The device comes before the
-    folder: a process keeps its device for all its jobs, so it would never end to wait for a folder whose holder waits
-    for that device.
+    It is remembered only if its code and data stayed the same while it was under way, and under the arithmetic that it
+    had: what was looked for is a guess, made before torch is loaded (`devices.arithmetic_here`). The device comes
+    before the folder: a process keeps its device for all its jobs, so it would never end to wait for a folder whose
+    holder waits for that device.
 
     Args:
         bind: makes the experiment, or says what is wrong with it: that is part of the trace.
@@ -56,6 +57,10 @@ def job(
             if device := device or _device(config):
                 trace.on(device)
             experiment = bind()
+            used = _device_used(experiment)
+            if device is None or device.split(":")[0] != used:
+                trace.on(used)
+            place = place and replace(place, arithmetic=arithmetic(used, experiment.trainer.precision))
             record = {**experiment.record, **{key: known[key] for key in COMMAND if key in known}}
             trace.describe({**record, **_own(known), **(place.told if place else {})})
             from oneshot_fl.pipeline import run
@@ -143,6 +148,13 @@ def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, A
     tell_of_result(folder)
     with traced(folder, record_of(done, known)):
         return adopt(done, folder)
+
+
+def _device_used(experiment: "Experiment") -> str:
+    """The kind of device that a run computes on: torch may not be able to use the one that was leased."""
+    from oneshot_fl.phases.trainer import device_of
+
+    return device_of(experiment.trainer).type
 
 
 def _own(known: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.evaluate import Evaluated, evaluate, tested_ensembles
-from oneshot_fl.phases.global_model import distill
+from oneshot_fl.phases.global_model import Distilled, distill
 from oneshot_fl.phases.prepare import RunData, prepare
 from oneshot_fl.phases.recite import Recitals, recite
 from oneshot_fl.phases.stratify import Guidance, stratify
@@ -193,6 +193,7 @@ def serve(
             rate_keys=plan.rate_keys,
             context=context,
         )
+    _note_none_held_out(plan, distilled, context)
     size = plan.evaluation.batch_size
     made = (distilled.images, distilled.labels, distilled.trust)
     calibration = calibrate(distilled.model, *made, spec=spec, batch_size=size)
@@ -300,3 +301,12 @@ def _note_idle_terms(plan: Serving, uploads: Uploads, context: Context) -> None:
     idle = [key for key, term in terms.items() if term.settings["weight"] and "statistics" in term.needs]
     if idle and not any(map(has_batch_norm, uploads.models)):
         context.progress.note(f"no client has batch normalisation, so {idle[0]} is 0 (model=cnn2, cnn3 have it)")
+
+
+def _note_none_held_out(plan: Serving, distilled: Distilled, context: Context) -> None:
+    """A share of few images is none; where their number is known before, that is refused (`config.images`)."""
+    if plan.distillation.held_out and distilled.images is not None and distilled.held is None:
+        context.progress.note(
+            f"distill.held_out={plan.distillation.held_out}: that was not even one of the images that a source made at "
+            "once, so none was held out, and there is none for evaluate.validation=synthetic; set a larger share"
+        )

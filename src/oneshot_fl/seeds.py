@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -31,11 +32,26 @@ def seeded(seed: int, *path: str | int) -> Iterator[None]:
 @contextmanager
 def seeded_by(number: int) -> Iterator[None]:
     """The same with a number that was drawn already."""
+    of_apples = apples_rng()
     with torch.random.fork_rng(devices=started_devices()):
-        torch.manual_seed(number)
-        yield
+        try:
+            torch.manual_seed(number)
+            yield
+        finally:
+            set_apples_rng(of_apples)
 
 
 def started_devices() -> list[int]:
     """GPUs that have generators; to ask another for its own would start CUDA, on all of them and in jobs of a CPU."""
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+
+
+def apples_rng() -> Tensor | None:
+    """The state of the generator of an Apple GPU, of which `fork_rng` knows nothing; None where there is none."""
+    return torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+
+
+def set_apples_rng(state: Tensor | None) -> None:
+    """Put it back; nothing where there is no such GPU, or was none."""
+    if state is not None and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(state)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from oneshot_fl.devices import visible_devices
 from oneshot_fl.energy import OFTEN
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, one_line, says_out_of_memory
 from oneshot_fl.experiment import Serving
 from oneshot_fl.ledger import CPU_ENERGY
 from oneshot_fl.phases.context import Context
@@ -37,7 +38,9 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
     remove_logged(folder)
     with RunLog([]) as log, Progress(console, folder) as progress, again_and_again(CPU_ENERGY.read, OFTEN):
         log.sinks += (opened(each.make, each.settings, known) for each in plan.loggers)
-        _start(device_of(plan.trainer))
+        _start(device := device_of(plan.trainer))
+        if plan.trainer.accelerator == "auto" and device.type == "cpu" and visible_devices():
+            progress.note(_unusable_gpu())
         with _shortage_told():
             yield Context(store, plan.trainer, progress, log, plan.workers)
 
@@ -47,7 +50,9 @@ def _shortage_told() -> Iterator[None]:
     """A device that is full is one line: what was done is in the store, and settings can make do with less."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not says_out_of_memory(error):
+            raise
         raise OneshotError(
             f"the device has too little memory ({one_line(error)[:200]}); lower distill.clients_at_once, "
             "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), or give every "
@@ -59,6 +64,19 @@ def _start(device: torch.device) -> None:
     """Begin to use a GPU before the first phase is measured: only then does the board tell its energy (`energy`)."""
     if device.type == "cuda":
         torch.cuda.init()
+
+
+def _unusable_gpu() -> str:
+    """What to say where a GPU is visible and `auto` is the CPU all the same, because torch cannot use it."""
+    try:
+        torch.cuda.init()
+        reason = "CUDA starts and shows it none"
+    except (RuntimeError, AssertionError) as error:  # the latter of a torch that was built without CUDA
+        reason = one_line(error)
+    return (
+        f"this machine shows a GPU that torch cannot use ({reason}); computed on the CPU: install a torch for its "
+        "driver, or set trainer=cpu"
+    )
 
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:

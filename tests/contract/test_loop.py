@@ -45,6 +45,9 @@ def test_a_source_makes_labelled_images_from_its_seed_and_leaves_the_uploads_alo
     assert torch.equal(x, again)
     given = {"proxy", "recitals"} & found.needs  # images that are there before the first round are what they are
     assert torch.equal(x, other) is bool(given)
+    assert (y is None) is getattr(found.target, "unlabelled", False)
+    if counted := getattr(found.target, "counted_by", None):
+        assert len(x) <= found.settings[counted]
     if y is not None:
         assert len(y) == len(x)
         assert 0 <= y.min() <= y.max() <= 9

@@ -269,7 +269,7 @@ def test_what_was_done_before_commands_were_told_is_not_taken_for_done(tmp_path,
 def test_the_evidences_code_is_everybodys(monkeypatch):
     monkeypatch.setattr(gpu_evidence, "digest", set)
     modules = ("oneshot_fl.pipeline", "oneshot_fl.methods.fedhydra", "oneshot_fl.phases", "benchmarks.cases")
-    assert gpu_evidence.code() >= {*modules, "tests.pipeline.test_gpu"}
+    assert gpu_evidence.code() >= {*modules, "tests.pipeline.test_gpu", "tests.pipeline.test_launchers"}
 
 
 @pytest.mark.parametrize(("stats", "code"), [({"passed": [1], "skipped": [1]}, 0), ({"skipped": [1]}, 5)])

@@ -24,6 +24,21 @@ def no_lease(monkeypatch):
         lease.release()
 
 
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch):
+    """A function that says which of NVIDIA's libraries can be loaded: here its driver, as if there were GPUs."""
+    there = {"libcuda.so.1"}
+    is_there = devices._is_there
+    monkeypatch.setattr(devices, "_is_there", lambda library: library in there)
+
+    def only(*names):
+        there.clear()
+        there.update(names)
+
+    only.really = is_there
+    return only
+
+
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
@@ -38,6 +53,26 @@ def no_lease(monkeypatch):
 def test_the_environment_says_what_is_visible_as_cuda_reads_it(monkeypatch, shown, expected):
     monkeypatch.setenv(devices.VISIBLE, shown)
     assert visible_devices() == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"), [((), ()), (("libcuda.so.1",), ("0",)), (("libnvidia-ml.so.1",), ("0",))]
+)
+def test_a_machine_without_nvidias_libraries_shows_no_device_whatever_the_environment_says(
+    libraries, monkeypatch, there, expected
+):
+    monkeypatch.setenv(devices.VISIBLE, "0")
+    libraries(*there)
+    assert visible_devices() == expected
+
+
+def test_a_library_is_there_if_it_can_be_loaded(libraries, monkeypatch):
+    def load(name):
+        if name != "libcuda.so.1":
+            raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    assert [libraries.really(name) for name in devices.NVIDIAS] == [True, False]
 
 
 def test_without_a_word_every_device_of_the_machine_is(no_lease, monkeypatch):

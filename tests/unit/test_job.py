@@ -11,10 +11,13 @@ from threading import Event
 from typing import Any
 
 import pytest
+import torch
 
 from oneshot_fl.code import _seen
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import LOCK, alone_in, job
+from oneshot_fl.phases.trainer import TrainerSettings
+from tests.parts import CPU
 
 MODULE = "a_net_of_a_user"
 
@@ -24,6 +27,7 @@ class Bound:
     """As much of an experiment as a job looks at."""
 
     record: dict[str, Any] = field(default_factory=dict)
+    trainer: TrainerSettings = CPU
 
 
 @pytest.fixture
@@ -72,9 +76,9 @@ def runs(root, code, tmp_path, monkeypatch):
         "store": str(tmp_path / "store"),
     }
 
-    def runs(meanwhile=lambda: None) -> bool:
-        bound = []
-        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, config, tmp_path / "run")
+    def runs(meanwhile=lambda: None, **trainer) -> bool:
+        bound, chosen = [], config | {"trainer": config["trainer"] | trainer}
+        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, chosen, tmp_path / "run")
         return bool(bound)
 
     return runs
@@ -180,8 +184,20 @@ def test_a_run_holds_no_folder_while_it_waits_for_a_device(runs, tmp_path, monke
             return "cuda:0"
 
     monkeypatch.setattr("oneshot_fl.job.lease_device", lease)
+    monkeypatch.setattr("oneshot_fl.phases.trainer.device_of", lambda _: torch.device("cuda:0"))
     assert runs()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["device"] == "cuda:0"
+
+
+def test_a_run_beside_a_gpu_that_torch_cannot_use_is_one_of_the_cpu(runs, tmp_path, monkeypatch):
+    """It was looked for, and a device leased, before torch could be asked."""
+    monkeypatch.setattr("oneshot_fl.job.lease_device", lambda *_, **__: "cuda:0")
+    monkeypatch.setattr("oneshot_fl.devices.visible_devices", lambda: ("0",))
+    assert runs(accelerator="auto", precision="auto")
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["device"], told["arithmetic"]) == ("cpu", "cpu.32-true")
+    assert [file.name.partition(".")[2] for file in (tmp_path / "store" / "runs").iterdir()] == ["cpu.32-true.json"]
+    assert runs(accelerator="auto", precision="auto")  # no run of a GPU is known
 
 
 def test_a_run_that_is_done_before_leases_no_device(runs, monkeypatch):

@@ -77,9 +77,21 @@ def test_a_model_that_no_file_can_describe_is_told_before_anybody_trains(tmp_pat
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def _served(method, context, models):
-    plan = experiment_of(compose_config("trainer=cpu", f"method={method}", "model=cnn2", "distill.rounds=1"))
+def _served(method, context, models, *overrides):
+    chosen = ("trainer=cpu", f"method={method}", "model=cnn2", "distill.rounds=1", *overrides)
+    plan = experiment_of(compose_config(*chosen))
     return serve(plan, uploads_of(models, [3, 5]), SMALL, test=None, data_key="none", context=context)
+
+
+@pytest.mark.parametrize(("held_out", "told"), [(0.0, 0), (0.01, 1), (0.25, 0)])
+def test_a_share_of_which_no_image_was_held_out_is_told(context, monkeypatch, held_out, told):
+    """Of two generators the configuration does not tell how many images they make."""
+    said, models = [], [cnn2(SMALL, norm=True) for _ in range(2)]
+    monkeypatch.setattr(context.progress, "note", said.append)
+    small = ("distill.batch_size=8", "distill.generator_steps=1", "generator.width=4", f"distill.held_out={held_out}")
+    monkeypatch.setattr("oneshot_fl.parts.uploads.Uploads.told_label_counts", torch.ones(2, SMALL.classes).long())
+    _served("dfdg", context, models, *small)
+    assert len([line for line in said if line.startswith(f"distill.held_out={held_out}: ")]) == told
 
 
 @pytest.mark.parametrize("method", ["fedavg", "dense", "ot"])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from oneshot_fl.phases.checkpoint import _global_rng
-from oneshot_fl.seeds import derive_seed, seeded, torch_generator
+from oneshot_fl.seeds import apples_rng, derive_seed, seeded, set_apples_rng, torch_generator
 
 
 def test_every_element_of_the_path_matters_and_nothing_else():
@@ -54,3 +54,36 @@ def test_gpus_are_asked_for_their_generators_only_once_cuda_has_started(monkeypa
         states = _global_rng()
     assert asked == expected
     assert len(states) == 1 + len(expected) // 2
+
+
+@pytest.fixture
+def apple(monkeypatch):
+    """The generator of an Apple GPU, as far as torch is asked for it."""
+    generator = torch.Generator().manual_seed(7)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "get_rng_state", generator.get_state)
+    monkeypatch.setattr(torch.mps, "set_rng_state", generator.set_state)
+    monkeypatch.setattr(torch.mps, "manual_seed", generator.manual_seed)
+    return generator
+
+
+def test_an_apple_gpu_draws_by_the_seed_inside_the_block_and_goes_on_after_it(apple):
+    expected = torch.rand(2, generator=torch.Generator().manual_seed(7))
+    drawn = []
+    for _ in range(2):
+        with seeded(3, "inner"):
+            drawn.append(torch.rand(2, generator=apple))
+    assert torch.equal(*drawn)
+    assert torch.equal(torch.rand(2, generator=apple), expected)
+
+
+def test_a_state_of_an_apple_gpu_is_none_where_there_is_no_such_device(apple, monkeypatch):
+    state = apples_rng()
+    torch.rand(1, generator=apple)
+    set_apples_rng(state)
+    assert torch.equal(apple.get_state(), state)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert apples_rng() is None
+    torch.rand(1, generator=apple)
+    set_apples_rng(state)
+    assert not torch.equal(apple.get_state(), state)

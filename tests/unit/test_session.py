@@ -1,3 +1,5 @@
+import io
+import re
 import threading
 from dataclasses import replace
 
@@ -39,6 +41,43 @@ def test_a_device_that_is_full_is_one_line_with_the_settings_that_need_less(tmp_
         session(_plan(tmp_path), tmp_path / "run", Console(quiet=True)),
     ):
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB.\nMore lines.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "MPS backend out of memory (MPS allocated: 17.00 GB)",
+        "[enforce fail at alloc_cpu.cpp:130] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_device_that_is_full_is_one_line_whoever_found_it_so(tmp_path, words):
+    with (
+        pytest.raises(
+            OneshotError, match=rf"^the device has too little memory \({re.escape(words)}\); lower distill\."
+        ),
+        session(_plan(tmp_path), tmp_path / "run", Console(quiet=True)),
+    ):
+        raise RuntimeError(words)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "shown", "used", "told"),
+    [("auto", ("0",), "cpu", 1), ("cpu", ("0",), "cpu", 0), ("auto", (), "cpu", 0), ("auto", ("0",), "mps", 0)],
+)
+def test_a_gpu_that_torch_cannot_use_is_told_of(tmp_path, monkeypatch, accelerator, shown, used, told):
+    def refuse():
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).")
+
+    monkeypatch.setattr("oneshot_fl.session.visible_devices", lambda: shown)
+    monkeypatch.setattr("oneshot_fl.session.device_of", lambda _: torch.device(used))
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    plan, console = _plan(tmp_path), Console(record=True, width=500, file=io.StringIO())
+    with session(replace(plan, trainer=replace(plan.trainer, accelerator=accelerator)), tmp_path, console):
+        pass
+    line = "this machine shows a GPU that torch cannot use (The NVIDIA driver on your system is too old"
+    assert console.export_text().count(line) == told
 
 
 def test_loggers_are_closed_also_where_a_run_fails(tmp_path):

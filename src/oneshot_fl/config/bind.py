@@ -16,7 +16,6 @@ from oneshot_fl.config.lent import asked, lent
 from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.needs import source_needs
 from oneshot_fl.config.record import record
-from oneshot_fl.devices import device_here
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
@@ -33,7 +32,7 @@ from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan
 from oneshot_fl.phases.privacy import Audit
 from oneshot_fl.phases.recite import Recitation
 from oneshot_fl.phases.stratify import Stratification
-from oneshot_fl.phases.trainer import TrainerSettings
+from oneshot_fl.phases.trainer import TrainerSettings, device_of
 from oneshot_fl.recipe import NEEDS_OF_POOL, NEEDS_OF_RUN, NEEDS_OF_VOTES, Recipe
 
 PATHS = ("root", "cache")
@@ -75,7 +74,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
     trainer = TrainerSettings(**plain(cfg.trainer)).resolved()
     config = plain(cfg)
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
-    used = {**config, "trainer": {**config["trainer"], "accelerator": device_here(trainer.accelerator)}}
+    used = {**config, "trainer": {**config["trainer"], "accelerator": device_of(trainer).type}}
     return Serving(
         gate=_optional(cfg.gate),
         generator=recipe(cfg.generator),

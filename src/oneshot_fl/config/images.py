@@ -1,5 +1,6 @@
 """Whether what makes images, and what learns from them, fit each other: settings that are fine one by one."""
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,8 +19,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
         OneshotError: an objective has nothing to lower, or looks at what there is not; pixels of another number than
             the batch that they are; a generator is to begin as images that it cannot show; a source draws from images
             of others, and none makes any before it; an ensemble learns from earlier rounds, and none is kept, or
-            answers for images as the pool keeps them, and the student sees others; or batches that are to be a source's
-            are others.
+            answers for images as the pool keeps them, and the student sees others; batches that are to be a source's
+            are others; or a share of every source's images is to be held out that is not even one.
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
@@ -35,6 +36,7 @@ def check_images(settings: Mapping[str, Any]) -> None:
     _check_earlier_rounds(method)
     _check_kept_answers(method)
     _check_order(settings, sources)
+    _check_some_held_out(settings["distill"]["held_out"], sources, channels=channels)
 
 
 def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
@@ -73,7 +75,7 @@ def _check_start(recitation: Mapping[str, Any]) -> None:
 
 
 def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
-    drawing = (key for key, node in sources.items() if not _is_left_out(node, channels))
+    drawing = (key for key, node in sources.items() if not is_left_out(node, channels))
     first = next(drawing, None)
     if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
         raise OneshotError(
@@ -130,7 +132,29 @@ def _check_order(settings: Mapping[str, Any], sources: Mapping[str, Mapping[str,
             )
 
 
-def _is_left_out(node: Mapping[str, Any], channels: int) -> bool:
+def _check_some_held_out(share: float, sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
+    """A share of a source's images is cut to whole ones, of few to none; of some only the run tells how many."""
+    counted = [_counted(key, node) for key, node in sources.items() if not is_left_out(node, channels)]
+    known = {key: count for key, count in counted if count is not None}
+    if not share or not known or len(known) < len(counted) or any(int(count * share) for count in known.values()):
+        return
+    key, most = max(known.items(), key=lambda each: each[1])
+    right = f"set it to {least_share(most)} or more, make more images, or set it to 0" if most > 1 else "set it to 0"
+    raise OneshotError(f"distill.held_out={share}: of a round's images ({key}={most}) that is not even one; {right}")
+
+
+def _counted(key: str, node: Mapping[str, Any]) -> tuple[str, int | None]:
+    """The setting that says how many images a source makes a round at most, and how many; None: that is not known."""
+    setting = getattr(target_of(key, node), "counted_by", "")
+    return f"{key}.{setting}", node.get(setting)
+
+
+def least_share(images: int) -> float:
+    """The least share of which so many images give a whole one, rounded up to six digits."""
+    return math.ceil(10**6 / images) / 10**6
+
+
+def is_left_out(node: Mapping[str, Any], channels: int) -> bool:
     """Whether what a node does is for colour alone, and the images are grey."""
     return bool(node.get("colour_only")) and channels == 1
 

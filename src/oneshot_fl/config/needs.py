@@ -7,10 +7,11 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, plain
+from oneshot_fl.config.images import is_left_out
 from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
-from oneshot_fl.config.trial import has_features
+from oneshot_fl.config.trial import has_features, shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import needs_of, needs_of_start
 
@@ -54,6 +55,11 @@ def check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
             f"or clients=default, or a method that works on decoders, for instance {OF_DECODERS}"
         )
+    if "classifier" not in wanted and (nameless := _unlabelled(cfg)):
+        raise OneshotError(
+            f"{nameless[0]}: makes images without labels, and no client uploads a classifier that could name them; "
+            "choose clients=half_cvae, or only sources that know what they make, for instance method/source=decoders"
+        )
     if "clients_start" in needs and cfg.clients.initial_weights == "own":
         raise OneshotError(
             "clients.initial_weights=own: there are no weights that all clients began at, which method/init="
@@ -83,6 +89,13 @@ def _start_needs(cfg: DictConfig) -> frozenset[str]:
 def source_needs(cfg: DictConfig) -> frozenset[str]:
     """What the method's sources of images need; nothing where there is none."""
     return frozenset().union(*(_needs(key, each) for key, each in sources_of(cfg.method).items()))
+
+
+def _unlabelled(cfg: DictConfig) -> list[str]:
+    """Keys of sources that make images without labels."""
+    channels = shape_of(plain(cfg.data))[0]
+    making = {key: plain(node) for key, node in sources_of(cfg.method).items() if not is_left_out(node, channels)}
+    return [key for key, node in making.items() if getattr(target_of(key, node), "unlabelled", False)]
 
 
 def _needs(key: str, node: Any) -> frozenset[str]:

@@ -98,7 +98,7 @@ class LinearGate(Gated):
         self.register_buffer("velocity", torch.zeros_like(gate))
         self.register_buffer("rounds_done", torch.zeros(()))
         self._perturb = Perturbation(server, epsilon=odseta, direction="sign")
-        bank = ClientBank(server.uploads.models)
+        bank = server.bank or ClientBank(server.uploads.models)
         self._ask = lambda x: bank(x).logits  # no submodule: the clients are no part of what was learned
 
     def weigh(self, x: Tensor) -> Tensor:

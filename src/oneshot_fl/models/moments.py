@@ -10,6 +10,8 @@ from oneshot_fl.models.precision import at_least_float32
 
 Moments = tuple[Tensor, Tensor]
 """Mean and biased variance of a batch at one layer, each `[channels]`."""
+IN_ONE_PASS = ("cpu", "cuda", "xpu")
+"""Kinds of devices for which torch has a kernel of both; Apple's GPUs have none."""
 
 
 def batch_moments(x: Tensor) -> Moments:
@@ -25,6 +27,8 @@ def batch_moments(x: Tensor) -> Moments:
 class _BatchMoments(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor) -> Moments:
+        if x.device.type not in IN_ONE_PASS:
+            return _by_sums(x)
         nothing = at_least_float32(x.new_zeros(x.shape[1]))  # its type is that of the result
         return torch.batch_norm_update_stats(x, nothing, nothing.clone(), 0.0)
 
@@ -47,6 +51,12 @@ class _BatchMoments(torch.autograd.Function):
         channels = x.movedim(in_dims[0], 1)
         mean, var = batch_moments(channels.flatten(1, 2))
         return (mean.view(info.batch_size, -1), var.view(info.batch_size, -1)), (0, 0)
+
+
+def _by_sums(x: Tensor) -> Moments:
+    """The same on any device."""
+    var, mean = torch.var_mean(at_least_float32(x), dim=[0, *range(2, x.ndim)], correction=0)
+    return mean, var
 
 
 def _affine(x: Tensor, slope: Tensor, offset: Tensor) -> Tensor:

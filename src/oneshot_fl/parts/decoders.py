@@ -94,6 +94,7 @@ class DecoderSource(nn.Module):
     needs: ClassVar[frozenset[str]] = frozenset({"decoders"})
     drawn_by: ClassVar[str] = "samples"
     """The setting that says how many images the clients' decoders draw."""
+    counted_by: ClassVar[str] = "samples"
     optimizer: OptimizerFactory | None = None
     reset = False
 

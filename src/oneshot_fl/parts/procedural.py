@@ -166,6 +166,8 @@ class ProceduralSource(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    unlabelled: ClassVar[bool] = True
+    counted_by: ClassVar[str] = "samples"
     optimizer: OptimizerFactory | None = None
     reset = False
 

@@ -117,7 +117,11 @@ class Source(Protocol):
     optimizer: OptimizerFactory | None
     """Of its parameters; None where there is nothing to train."""
     reset: bool
-    """Whether every round begins anew, which makes the optimiser forget too."""
+    """Whether every round begins anew, which makes the optimiser forget too.
+
+    A source may say two things more before it is made: `unlabelled = True`, that it never knows its images' labels, so
+    that classifiers have to name them, and in `counted_by` which of its settings says how many it makes at most.
+    """
 
     def begin(self, rng: torch.Generator) -> None:
         """Draw what the first round begins with."""

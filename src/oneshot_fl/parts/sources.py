@@ -17,6 +17,7 @@ class ProxySource(nn.Module):
     """Images that the server has (FedDF): nothing is made, and nothing is known of their labels."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"proxy"})
+    unlabelled: ClassVar[bool] = True
     optimizer = None
     reset = False
 
@@ -50,6 +51,7 @@ class GeneratorSource(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    counted_by: ClassVar[str] = "batch_size"
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
 from oneshot_fl.models.architecture import InitialModel
-from oneshot_fl.models.bank import architecture
+from oneshot_fl.models.bank import ClientBank, architecture
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
 
@@ -210,6 +210,8 @@ class Server:
     """The global model, once there is one: as it is while it is taught, and finished for ensembles that are tested."""
     start: InitialModel | None = None
     """Where the clients of this communication round began; None in the first, where they began at random weights."""
+    bank: ClientBank | None = None
+    """The classifiers behind one call, run as the settings of the distillation say; None outside of one."""
 
     def lacks(self, needs: frozenset[str]) -> frozenset[str]:
         """Which of these needs nothing here meets, of those that are computed or uploaded on demand."""

@@ -11,7 +11,7 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.seeds import started_devices
+from oneshot_fl.seeds import apples_rng, set_apples_rng, started_devices
 
 
 class RoundCheckpoint(Callback):
@@ -76,6 +76,7 @@ class RoundCheckpoint(Callback):
         self.written = self.saved["pool"][-1]
         module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
         _set_global_rng(self.saved["global_rng"])
+        set_apples_rng(self.saved["apples_rng"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the round that has just ended, then drop batches that the pool no longer holds."""
@@ -95,6 +96,7 @@ class RoundCheckpoint(Callback):
                 "precision": trainer.precision_plugin.state_dict(),
                 "rng": module.rng.get_state(),
                 "global_rng": _global_rng(),
+                "apples_rng": apples_rng(),
                 "history": module.history,
                 "held": module.held,
                 "pool": pool,

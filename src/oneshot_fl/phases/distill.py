@@ -175,7 +175,10 @@ class DistillModule(LightningModule):
             )
             made = source.make(turn)
         key = f"method.source.{name}" if len(self.names) > 1 else "method.source"
-        return received(made, spec=self.spec, key=key).to(self.device)
+        found = received(made, spec=self.spec, key=key).to(self.device)
+        if found.y is None and len(found.x) and not len(self.bank.models):
+            raise OneshotError(f"{key}: makes images without labels, and there is no classifier that could name them")
+        return found
 
     @torch.no_grad()
     def _entry(self, made: Made) -> Entry:

@@ -178,7 +178,8 @@ def features(classifier: nn.Module, images: Tensor, spec: DataSpec, batch_size: 
     bank = ClientBank([classifier], mode="loop")
     device = place_of(classifier)
     batches = (spec.to_input(part.to(device)) for part in images.split(batch_size))
-    return torch.cat([bank(x, frozenset({"features"})).features[0].double().cpu() for x in batches])
+    seen = (bank(x, frozenset({"features"})).features[0] for x in batches)
+    return torch.cat([features.cpu().double() for features in seen])  # Apple's GPUs have no double precision
 
 
 def distances(reference: Tensor, others: Tensor, *, seed: int) -> Distances:

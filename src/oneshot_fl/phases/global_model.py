@@ -148,12 +148,12 @@ def _make(
     report: "_RoundReport",
     context: Context,
 ) -> Artifact:
+    bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
     with seeded(settings.seed, "parts"):  # ours draw nothing yet, those of users may
         model = _begun(build, method.init(server))
-        loop = method.loop(replace(server, student=model), warm_up=_differ(server.uploads.models, model))
+        loop = method.loop(replace(server, student=model, bank=bank), warm_up=_differ(server.uploads.models, model))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
-    bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
     module = DistillModule(model, bank, loop, spec=server.spec, settings=settings, rate_keys=rate_keys)
     checkpoint = RoundCheckpoint(work)
     with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):

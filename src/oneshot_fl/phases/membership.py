@@ -40,7 +40,7 @@ def attack(members: Tensor, others: Tensor) -> Attack:
 
 def confidence(logits: Tensor, y: Tensor) -> Tensor:
     """log(p_y / (1 - p_y)) of logits `[n, c]` and labels `[n]`: nearly normal, unlike the loss (Carlini et al.)."""
-    wide = logits.double()
+    wide, y = logits.cpu().double(), y.cpu()  # Apple's GPUs have no double precision
     own = wide.gather(1, y[:, None]).squeeze(1)
     rest = wide.scatter(1, y[:, None], -torch.inf).logsumexp(dim=1)
     return own - rest

@@ -71,11 +71,12 @@ class ChannelsLast(Callback):
 
 
 def multiply_as(settings: TrainerSettings) -> None:
-    """Set the precision of matrix products, of which torch knows one a process, to that of these settings.
+    """Set the precision of matrix products and convolutions, of which torch knows one a process, to these settings'.
 
-    Convolutions do not follow it: on a GPU torch computes them in TF32 anyway.
+    Convolutions have a switch of their own, which torch leaves on: on a GPU they would be in TF32 whatever was asked.
     """
     torch.set_float32_matmul_precision(settings.matmul_precision)
+    torch.backends.cudnn.allow_tf32 = settings.matmul_precision != "highest"
 
 
 def make_trainer(settings: TrainerSettings, *, epochs: int = 1, callbacks: list[Callback] | None = None) -> Trainer:

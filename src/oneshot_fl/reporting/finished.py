@@ -56,7 +56,7 @@ class Finished:
     store: Path
     key: str
     arithmetic: str
-    """`devices.arithmetic_here`"""
+    """How it computes: `devices.arithmetic_here`, until the run itself knows better."""
     copied: bool = True
     """Whether all that such a run leaves is known, so that a copy is as good; else it only counts where it lies."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from oneshot_fl.config.checks import check
+from oneshot_fl.config.images import least_share
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
 
@@ -43,6 +44,20 @@ def _weightless(key: str, *terms: str) -> list[str]:
             ["method=fedisca", "+method/perturb=hard"],
             "method.perturb: .* Perturbation .*=noise_adapted answers for images",
         ),
+        (
+            ["method=dense", "distill.held_out=0.05", "distill.batch_size=16"],
+            r"distill.held_out=0.05: .*\(method.source.batch_size=16\) .*set it to 0.0625 or more",
+        ),
+        (
+            [
+                "method=fedcvae_ens",
+                "clients=all_cvae",
+                "cvae=fedcvae",
+                "distill.held_out=0.01",
+                "method.source.samples=99",
+            ],
+            r"distill.held_out=0.01: .*\(method.source.samples=99\) .*set it to 0.010102 or more",
+        ),
         (["method=fedisca", "distill.held_out=0.1"], "distill.held_out=0.1: method.pool.shuffle=false .*held_out=0$"),
         (
             ["method=fedisca", "method.source.batch_size=96"],
@@ -76,3 +91,22 @@ def test_what_does_not_fit_is_told_before_training(overrides, says):
 )
 def test_one_ingredient_less_is_no_mistake(overrides):
     check(compose_config(*overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=dense", "distill.held_out=0.0625"],
+        ["method=dense", "distill.held_out=0"],
+        ["method=dfdg", "distill.held_out=0.05"],  # two batches: only the run tells
+        ["method=fedavg", "distill.held_out=0.05"],  # makes none
+    ],
+)
+def test_a_share_that_holds_an_image_out_or_may_do_so_is_fine(overrides):
+    check(compose_config("distill.batch_size=16", *overrides))
+
+
+def test_the_least_share_gives_one_whole_image_of_any_number():
+    shares = {images: least_share(images) for images in (*range(2, 3000), 10**6, 10**7)}
+    assert all(int(images * share) >= 1 > share for images, share in shares.items())
+    assert (shares[16], shares[10]) == (0.0625, 0.1)

@@ -1,8 +1,12 @@
 """What a method needs and who cannot give it is told before training."""
 
+from copy import deepcopy
+
 import pytest
+from omegaconf import DictConfig, open_dict
 
 from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import choice
 from oneshot_fl.config.needs import asking, method_needs, source_needs
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -26,6 +30,37 @@ from tests.composing import compose_config
 def test_methods_and_kinds_of_clients_must_fit(overrides, line):
     with pytest.raises(OneshotError, match=line):
         check(compose_config(*overrides))
+
+
+def _drawing(source: str, *overrides: str, besides: bool = True) -> DictConfig:
+    """FEDCVAE-ENS with another source: beside the decoders that it draws from, or in their place."""
+    cfg = deepcopy(compose_config("method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae", *overrides))
+    with open_dict(cfg):
+        drawn = choice("method/source", source)
+        cfg.method.source = {"decoders": cfg.method.source, "drawn": drawn} if besides else drawn
+    return cfg
+
+
+@pytest.mark.parametrize(
+    ("source", "besides", "key"),
+    [
+        ("strokes", True, r"method\.source\.drawn"),
+        ("proxy", True, r"method\.source\.drawn"),
+        ("textures", True, r"method\.source\.drawn"),
+        ("strokes", False, r"method\.source"),
+    ],
+)
+def test_images_that_no_client_can_name_are_told_with_their_source(source, besides, key):
+    line = rf"^{key}: makes images without labels, and no client uploads a classifier .* choose clients=half_cvae, or"
+    with pytest.raises(OneshotError, match=line):
+        check(_drawing(source, "proxy=noise", besides=besides))
+
+
+def test_images_that_a_classifier_can_name_are_welcome_and_so_are_none():
+    check(_drawing("strokes", "clients=half_cvae"))
+    grey = _drawing("textures")
+    grey.method.source.drawn.colour_only = True
+    check(grey)
 
 
 def test_what_a_method_needs_is_that_of_its_slots():

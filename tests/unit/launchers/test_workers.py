@@ -111,6 +111,7 @@ def test_a_process_that_dies_between_two_jobs_costs_none(by_value, tmp_path):
 )
 def test_there_is_a_place_for_each_job_of_a_gpu_or_for_each_core(monkeypatch, shown, jobs_per_gpu, at_once, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    monkeypatch.setattr("oneshot_fl.devices._is_there", lambda library: True)  # as where there are GPUs
     monkeypatch.setattr("oneshot_fl.launchers.workers.cpu_count", lambda: 5)
     assert Workers(jobs_per_gpu=jobs_per_gpu, at_once=at_once).at_once == expected
 

@@ -1,6 +1,7 @@
 """IntactOFL's gate and its term for disagreement against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.methods.intactofl import Disagreement, LinearGate
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import Votes
@@ -111,6 +113,17 @@ def test_the_gate_learns_on_images_one_step_away():
     gate.loss(_entry(gate), torch_generator(0))
     for client in server.uploads.models:
         assert abs(client.shown.item() - 0.5) == pytest.approx(0.2)  # 0.1 of a pixel in units of its deviation, 1/2
+
+
+def test_the_gate_asks_the_clients_as_the_distillation_does_and_learns_the_same():
+    alone, shared = _server(), _server()
+    bank, asked = ClientBank(shared.uploads.models, at_once=1), []
+    bank.register_forward_hook(lambda *_: asked.append(True))
+    gates = [_gate(server, odseta=0.1) for server in (alone, replace(shared, bank=bank))]
+    for gate in gates:
+        gate.refit(_pool(gate), 8, torch_generator(0))
+    assert torch.equal(gates[0].gate, gates[1].gate)
+    assert asked == [True, True]  # for the perturbation, and about what it makes of the images
 
 
 def test_what_was_learned_goes_on_where_it_stopped_and_holds_no_client():

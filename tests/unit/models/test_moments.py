@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from oneshot_fl.models import moments
 from oneshot_fl.models.moments import batch_moments
 
 
@@ -59,3 +60,23 @@ def test_stacked_batches_have_the_moments_of_each():
     expected = stacked.mean((1, 3, 4)), stacked.var((1, 3, 4), correction=0)
     (wanted,) = torch.autograd.grad(sum((value * weights).sum() for value in expected), stacked)
     torch.testing.assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
+def test_devices_without_a_kernel_of_both_have_the_same_moments_and_gradients(monkeypatch, shape, dtype):
+    """As Apple's GPUs; no such device is needed, as the sums run on any."""
+    x = (torch.randn(shape) + 100).to(dtype)
+    own, other = (x.clone().requires_grad_() for _ in range(2))
+    expected = batch_moments(own)
+    monkeypatch.setattr(moments, "IN_ONE_PASS", ())
+    found = batch_moments(other)
+    torch.testing.assert_close(found, expected)
+    for mean, var in (expected, found):
+        (mean + 3 * var).sum().backward()
+    torch.testing.assert_close(other.grad, own.grad)
+
+
+def test_a_device_that_torch_has_no_such_kernel_for_is_asked_for_none():
+    x = torch.empty(6, 3, 4, 4, dtype=torch.bfloat16, device="meta")
+    assert [(each.shape, each.dtype) for each in batch_moments(x)] == [((3,), torch.float32)] * 2

@@ -12,7 +12,7 @@ from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.per_architecture import together
-from oneshot_fl.parts.ensembles import LogitAverage
+from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Loop, Made, Objective
 from oneshot_fl.parts.terms import Distillation as Divergence
@@ -190,6 +190,19 @@ def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(ma
 def test_of_several_sources_the_one_that_is_wrong_is_named():
     with pytest.raises(OneshotError, match=r"^method\.source\.other: makes images of shape \[2, 64\]"):
         _one_round(Made(X, None), other=_Given(Made(X.flatten(1), None)))
+
+
+def test_images_that_nobody_can_name_are_told_with_their_source():
+    server, nothing = server_of(), Objective({})
+    loop = Loop(
+        NoTeacher(server), {"own": _Given(Made(X, None))}, nothing, Pool(server, rounds=None), nothing, torch.optim.SGD
+    )
+    module = DistillModule(cnn2(SMALL, norm=False), ClientBank([]), loop, spec=SMALL, settings=SETTINGS)
+    with (
+        pytest.raises(OneshotError, match=r"^method\.source: makes images without labels, and there is no classifier"),
+        trainer_of(module, CPU) as trainer,
+    ):
+        trainer.fit(module, train_dataloaders=range(1))
 
 
 def test_each_student_that_votes_is_held_to_what_it_began_as_itself():

@@ -517,6 +517,26 @@ def test_a_run_that_goes_on_holds_out_what_one_in_one_go_does(data, server, cont
     assert _same(resumed.model, whole.model)
 
 
+def test_a_run_that_goes_on_draws_as_before_on_an_apple_gpu_too(data, server, context, monkeypatch):
+    states, put_back = iter(range(9)), []
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.apples_rng", lambda: torch.tensor(next(states)))
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.set_apples_rng", lambda state: put_back.append(int(state)))
+    _stopped_and_resumed(partial(_distill, data, server, context, _method()), monkeypatch)
+    assert put_back == [1]  # of the second round, in which it was stopped
+
+
+def test_an_ensemble_is_handed_the_clients_as_the_settings_run_them(data, server, context):
+    banks = []
+
+    class Noting(LogitAverage):
+        def __init__(self, server):
+            super().__init__(server)
+            banks.append(server.bank)
+
+    _distill(data, server, context, _method(ensemble=recipe_of(Noting)), bank="stacked", clients_at_once=1)
+    assert [(bank.mode, bank.at_once) for bank in banks] == [("stacked", 1)]
+
+
 def test_the_cost_counts_what_earlier_processes_spent(data, server, context, tmp_path, monkeypatch):
     whole = _distill(data, server, context, _method()).spent.cost
     again = replace(context, store=Store(tmp_path / "other"))

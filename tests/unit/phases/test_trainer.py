@@ -65,6 +65,12 @@ def test_each_trainer_sets_the_precision_of_matrix_products_anew():
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_convolutions_are_as_precise_as_matrix_products_in_each_run_of_a_process():
+    for precision, rounded in (("highest", False), ("high", True), ("medium", True), ("highest", False)):
+        make_trainer(replace(CPU, matmul_precision=precision))
+        assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == (rounded, rounded)
+
+
 class TwoSteps(LightningModule):
     """Asks its model before and after a change of its weights, all in one training step."""
 
