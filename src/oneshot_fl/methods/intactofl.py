@@ -92,7 +92,7 @@ class LinearGate(Gated):
     def __init__(
         self, server: Server, *, lr: LearningRate, rounds: CountOrZero, balance: NotNegative, odseta: NotNegative
     ) -> None:
-        gate = _default_linear(pixels(server), len(server.uploads.sizes), key=server.uploads.key)
+        gate = _default_linear(pixels(server), len(server.uploads.sizes))
         super().__init__(gate, expert_grad=True)
         self.lr, self.rounds, self.balance = lr, rounds, balance
         self.register_buffer("velocity", torch.zeros_like(gate))
@@ -137,7 +137,10 @@ class LinearGate(Gated):
         return optimizer
 
 
-def _default_linear(inputs: int, outputs: int, *, key: str) -> Tensor:
-    """Weights `[inputs, outputs]` and below them a row of biases, uniform within 1 / sqrt(inputs)."""
-    drawn = torch.rand(inputs + 1, outputs, generator=torch_generator(int(key, 16), "gate"))
+def _default_linear(inputs: int, outputs: int) -> Tensor:
+    """Weights `[inputs, outputs]` and below them a row of biases, uniform within 1 / sqrt(inputs).
+
+    They follow from the seed that parts are made under, whatever else was drawn from it.
+    """
+    drawn = torch.rand(inputs + 1, outputs, generator=torch_generator(torch.initial_seed(), "gate"))
     return (2 * drawn - 1) / math.sqrt(inputs)

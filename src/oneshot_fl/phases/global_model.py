@@ -149,7 +149,7 @@ def _make(
     context: Context,
 ) -> Artifact:
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
-    with seeded(settings.seed, "parts"):  # ours draw nothing yet, those of users may
+    with seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw
         model = _begun(build, method.init(server))
         loop = method.loop(replace(server, student=model, bank=bank), warm_up=_differ(server.uploads.models, model))
     if loop is None or settings.rounds == 0:
