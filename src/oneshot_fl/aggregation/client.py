@@ -68,7 +68,7 @@ def train_client(
     data = _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
-        for note in data.notes:
+        for note in [*data.notes, *_uncovered(plan, counts=counts)]:
             progress.note(note)
         store = open_store(experiment.store, arithmetic(experiment.trainer))
         context = Context(store, experiment.trainer, progress, RunLog([]))
@@ -127,6 +127,15 @@ def _kept_secret(plan: ClientPlan) -> ClientPlan:
     if plan.training.epsilon is None:
         return plan
     return replace(plan, training=replace(plan.training, randomness="system"))
+
+
+def _uncovered(plan: ClientPlan, *, counts: bool) -> list[str]:
+    """What is told beside a private model; with Flower the server's settings ask for it."""
+    if plan.training.epsilon is None or not counts:
+        return []
+    return [
+        "counts=true: the upload also tells how many samples of each class there are, which clients.epsilon does not cover"
+    ]
 
 
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:

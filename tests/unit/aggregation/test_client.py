@@ -122,14 +122,16 @@ def test_a_model_that_does_not_take_the_images_is_not_trained(images, tmp_path):
 
 
 @pytest.mark.parametrize("private", ["clients=dp", "clients.epsilon=8"])
-def test_noise_of_an_upload_can_be_drawn_again_by_nobody(private, images, tmp_path):
+def test_noise_of_an_upload_can_be_drawn_again_by_nobody(private, images, tmp_path, capsys, monkeypatch):
     """The same seed twice, as every seed that others may guess: it is the initial weights' alone."""
+    monkeypatch.setenv("COLUMNS", "1000")
     more = ("clients.delta=0.001", "clients.clip=1") * (private != "clients=dp")
     chosen = (*OWN, private, *more, "model=cnn2_group", "clients.epochs=1", "seed=7")
     weights = []
     for k in range(2):
         out = tmp_path / f"{k}.safetensors"
-        train_client(images, (*chosen, f"store={tmp_path}/{k}"), out=out, number=0, class_names=[], counts=False)
+        train_client(images, (*chosen, f"store={tmp_path}/{k}"), out=out, number=0, class_names=[], counts=bool(k))
+        assert ("which clients.epsilon does not cover" in capsys.readouterr().out) == bool(k)
         weights.append(torch.cat([each.flatten() for each in read_model(out).tensors().values()]))
     assert (weights[0] != weights[1]).double().mean() > 0.99
     with pytest.raises(OneshotError, match=r"^clients\.randomness=seeded: has no place here: .* the system's$"):
