@@ -131,11 +131,8 @@ def _kept_secret(plan: ClientPlan) -> ClientPlan:
 
 def _uncovered(plan: ClientPlan, *, counts: bool) -> list[str]:
     """What is told beside a private model; with Flower the server's settings ask for it."""
-    if plan.training.epsilon is None or not counts:
-        return []
-    return [
-        "counts=true: the upload also tells how many samples of each class there are, which clients.epsilon does not cover"
-    ]
+    told = "counts=true: the upload also tells how many samples each class has, which clients.epsilon does not cover"
+    return [told] if counts and plan.training.epsilon is not None else []
 
 
 def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]) -> Dataset:
