@@ -78,7 +78,8 @@ class ConvGenerator(nn.Module):
             nn.Sigmoid(),
         )
         if compiled:
-            self.decode.compile()
+            # dynamic: torch would compile the second size of a process for any size, which fails (2.14.1)
+            self.decode.compile(dynamic=False)
 
     def forward(self, z: Tensor) -> Tensor:
         """`z` `[b, nz]` -> images `[b, C, size, size]`, normalised."""

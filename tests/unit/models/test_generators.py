@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,10 +41,16 @@ def test_upsampled_convolution_is_the_upsampling_and_the_convolution(height, wid
 
 @pytest.mark.slow  # a compiler at work, 15 to 70 s
 @pytest.mark.skipif(not shutil.which("c++"), reason="torch compiles with a C++ compiler")
-def test_a_compiled_generator_makes_the_same_images_and_learns_the_same(spec):
+def test_compiled_generators_make_the_same_images_and_learn_the_same(spec):
+    """Of two sizes in one process, as in a sweep over data sets."""
+    for each in (spec, replace(spec, size=12)):
+        _check_compiled(each)
+
+
+def _check_compiled(spec):
     plain, compiled = (ConvGenerator(spec, noise=4, width=2, compiled=choice) for choice in (False, True))
     compiled.load_state_dict(plain.state_dict())
-    z, towards = torch.randn(6, 4), torch.randn(6, 1, 8, 8)
+    z, towards = torch.randn(6, 4), torch.randn(6, 1, spec.size, spec.size)
     images = [generator(z) for generator in (plain, compiled)]
     torch.testing.assert_close(*images)
     for made in images:
@@ -55,13 +62,13 @@ def test_a_compiled_generator_makes_the_same_images_and_learns_the_same(spec):
 def test_compiling_is_asked_for_at_a_key_that_reaches_the_methods_generator(spec, monkeypatch):
     asked = []
 
-    def compiles(module):
-        asked.append(module)
+    def compiles(module, **settings):
+        asked.append((module, settings))
 
     monkeypatch.setattr(nn.Module, "compile", compiles)
     for overrides in ((), ("+generator.compiled=true",)):
         generator = build(compose_config("method=dense", *overrides).method.source.generator, spec=spec)
-    assert asked == [generator.decode]
+    assert asked == [(generator.decode, {"dynamic": False})]
 
 
 def test_reset_depends_on_the_generator_of_random_numbers_only(spec):
