@@ -46,20 +46,22 @@ def visible_devices() -> tuple[str, ...]:
 
 
 def _is_there(library: str) -> bool:
-    """Whether a shared library can be loaded."""
+    return _loaded(library) is not None
+
+
+def _loaded(library: str) -> ctypes.CDLL | None:
+    """A shared library; None where it cannot be loaded."""
     try:
-        ctypes.CDLL(library)
+        return ctypes.CDLL(library)
     except OSError:
-        return False
-    return True
+        return None
 
 
 @cache
 def _nvidia_devices() -> tuple[str, ...]:
     """The UUIDs of all devices, as NVIDIA's management library gives them; none where it is not there."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+    nvml = _loaded("libnvidia-ml.so.1")
+    if nvml is None:
         return ()
     count = ctypes.c_uint(0)
     if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
@@ -161,11 +163,8 @@ def _cuda_has_started() -> bool:
     """
     if "torch" not in sys.modules:
         return False
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
+    driver = _loaded("libcuda.so.1")
+    return driver is not None and bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
 
 
 def wait_for_device(devices: Sequence[str], jobs_per_gpu: int, folder: Path, waiting: Callable[[str], None]) -> Lease:

@@ -96,13 +96,14 @@ def _privacy(experiment: Experiment, given: RunData, results: Sequence[RunResult
     """What the last uploads and the global model give away, where that was asked for."""
     if experiment.evaluation.privacy is None:
         return None
+    learned = _positions(_learned_of(experiment, results), given)
     return measure_privacy(
         experiment.evaluation.privacy,
         given.data,
         results[-1].server.model,
         _attacked(experiment, given, results[-1].received),
-        _positions(_learned_of(experiment, results), given),
-        _synthetic(experiment, given, results),
+        learned,
+        _synthetic(experiment, given, results, learned),
         changed=poisoned(given.data, given.indices, experiment.clients),
         context=context,
     )
@@ -115,16 +116,21 @@ def _attacked(experiment: Experiment, given: RunData, sent: Uploads) -> list[Att
     return [Attacked(model, index, hostile=plan.poison is not None) for model, index, plan in pairs]
 
 
-def _synthetic(experiment: Experiment, given: RunData, results: Sequence[RunResult]) -> dict[str, Synthetic]:
-    """The server's images, and what was recited, also by those whom the hearing turned away then."""
+def _synthetic(
+    experiment: Experiment, given: RunData, results: Sequence[RunResult], learned: Tensor
+) -> dict[str, Synthetic]:
+    """The server's images, and what was recited, also by those whom the hearing turned away then.
+
+    Args:
+        learned: positions of the images that the global model has learned of.
+    """
     last, made = results[-1], {}
     if last.server.images is not None:
-        learned = _learned_of(experiment, results)
-        made["images"] = Synthetic(last.server.images, _positions(learned, given))
+        made["images"] = Synthetic(last.server.images, learned)
     if last.recitals:
         recited = torch.cat([each.images for each in last.recitals.of_clients])
-        learned = {*last.recitals.clients, *_learned_of(experiment, results[:-1])}
-        made["recitals"] = Synthetic(recited, _positions(learned, given))
+        reciters = {*last.recitals.clients, *_learned_of(experiment, results[:-1])}
+        made["recitals"] = Synthetic(recited, _positions(reciters, given))
     return made
 
 

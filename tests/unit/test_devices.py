@@ -70,6 +70,7 @@ def test_a_library_is_there_if_it_can_be_loaded(libraries, monkeypatch):
     def load(name):
         if name != "libcuda.so.1":
             raise OSError(name)
+        return object()
 
     monkeypatch.setattr("ctypes.CDLL", load)
     assert [libraries.really(name) for name in devices.NVIDIAS] == [True, False]

@@ -90,18 +90,18 @@ NOT_HERE = {
     "method": "that is the server's, and a client only trains and uploads (method=NAME alone may say what for)",
     "partition": f"{ITS_OWN_IMAGES}; only partition.clients says something of them all",
     "data": ITS_OWN_IMAGES,
+    "clients.randomness": "the noise of an upload that leaves is always the system's",
 }
-"""Why overrides of a group have no place in the training of one client."""
+"""Why overrides of a group or key have no place in the training of one client."""
 STILL_HERE = ("method", "partition.clients")
 
 
 def _check_override(override: str) -> None:
     group, key = group_of(override), key_of(override)
-    if key == "clients.randomness":
-        raise OneshotError(f"{override}: has no place here: the noise of an upload that leaves is always the system's")
-    if group not in NOT_HERE or key in STILL_HERE or (group == "data" and key not in ("data", "data.root")):
+    why = NOT_HERE.get(key) or NOT_HERE.get(group)
+    if why is None or key in STILL_HERE or (group == "data" and key not in ("data", "data.root")):
         return
-    raise OneshotError(f"{override}: has no place here: {NOT_HERE[group]}")
+    raise OneshotError(f"{override}: has no place here: {why}")
 
 
 def _experiment(overrides: Sequence[str]) -> Experiment:

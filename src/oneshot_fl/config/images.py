@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from oneshot_fl.config.groups import inside
-from oneshot_fl.config.method import sources_of
+from oneshot_fl.config.method import making_sources, sources_of
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError
@@ -30,13 +30,13 @@ def check_images(settings: Mapping[str, Any]) -> None:
         _check_no_start(key, inside(settings, key))
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
-    channels = shape_of(settings["data"])[0]
+    making = making_sources(method, channels=shape_of(settings["data"])[0])
     _check_start(recitation)
-    _check_drawn_of_others(sources, channels=channels)
+    _check_drawn_of_others(making)
     _check_earlier_rounds(method)
     _check_kept_answers(method)
     _check_order(settings, sources)
-    _check_some_held_out(settings["distill"]["held_out"], sources, channels=channels)
+    _check_some_held_out(settings["distill"]["held_out"], making)
 
 
 def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
@@ -74,9 +74,8 @@ def _check_start(recitation: Mapping[str, Any]) -> None:
     )
 
 
-def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
-    drawing = (key for key, node in sources.items() if not is_left_out(node, channels))
-    first = next(drawing, None)
+def _check_drawn_of_others(sources: Mapping[str, Mapping[str, Any]]) -> None:
+    first = next(iter(sources), None)
     if first not in (None, "method.source") and sources[first].get("draw", "") in _of_others():
         raise OneshotError(
             f"{first}: is drawn of images that other sources make before it, and none does; leave it out too (~{first})"
@@ -132,9 +131,9 @@ def _check_order(settings: Mapping[str, Any], sources: Mapping[str, Mapping[str,
             )
 
 
-def _check_some_held_out(share: float, sources: Mapping[str, Mapping[str, Any]], *, channels: int) -> None:
+def _check_some_held_out(share: float, sources: Mapping[str, Mapping[str, Any]]) -> None:
     """A share of a source's images is cut to whole ones, of few to none; of some only the run tells how many."""
-    counted = [_counted(key, node) for key, node in sources.items() if not is_left_out(node, channels)]
+    counted = [_counted(key, node) for key, node in sources.items()]
     known = {key: count for key, count in counted if count is not None}
     if not share or not known or len(known) < len(counted) or any(int(count * share) for count in known.values()):
         return
@@ -152,11 +151,6 @@ def _counted(key: str, node: Mapping[str, Any]) -> tuple[str, int | None]:
 def least_share(images: int) -> float:
     """The least share of which so many images give a whole one, rounded up to six digits."""
     return math.ceil(10**6 / images) / 10**6
-
-
-def is_left_out(node: Mapping[str, Any], channels: int) -> bool:
-    """Whether what a node does is for colour alone, and the images are grey."""
-    return bool(node.get("colour_only")) and channels == 1
 
 
 def _of_others() -> Collection[str]:

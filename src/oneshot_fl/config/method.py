@@ -114,3 +114,8 @@ def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if "_target_" in node:
         return {"method.source": node}
     return {f"method.source.{name}": each for name, each in node.items() if each is not None}
+
+
+def making_sources(method: Mapping[str, Any], *, channels: int) -> dict[str, Mapping[str, Any]]:
+    """Those of them that make images of so many channels: some are for colour alone."""
+    return {key: node for key, node in sources_of(method).items() if not (node.get("colour_only") and channels == 1)}

@@ -7,8 +7,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
 from oneshot_fl.config.compose import build, plain
-from oneshot_fl.config.images import is_left_out
-from oneshot_fl.config.method import sources_of
+from oneshot_fl.config.method import making_sources, sources_of
 from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import has_features, shape_of
@@ -93,8 +92,7 @@ def source_needs(cfg: DictConfig) -> frozenset[str]:
 
 def _unlabelled(cfg: DictConfig) -> list[str]:
     """Keys of sources that make images without labels."""
-    channels = shape_of(plain(cfg.data))[0]
-    making = {key: plain(node) for key, node in sources_of(cfg.method).items() if not is_left_out(node, channels)}
+    making = making_sources(plain(cfg.method), channels=shape_of(plain(cfg.data))[0])
     return [key for key, node in making.items() if getattr(target_of(key, node), "unlabelled", False)]
 
 

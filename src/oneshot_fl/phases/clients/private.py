@@ -203,7 +203,7 @@ def _by_sample(model: nn.Module) -> GradSampleModule:
 
 
 def _lay_gradients_like_weights(optimizer: DPOptimizer) -> None:
-    """Put the gradients that Opacus has summed in their weights' memory layout, which may be channels-last.
+    """Put the gradients that Opacus has summed in their weights' memory layout, which is up to who wrote the model.
 
     A fused optimiser on a CPU takes both in the order in which they lie in memory, and says nothing where that differs.
     """
