@@ -42,6 +42,7 @@ UNLIKE_BEFORE: dict[str, Any] = {
     "development": False,
     "hearing": {},
     "clients.initial_weights": "shared",
+    "clients.randomness": "seeded",
 }
 """Keys of this version with the value at which a run is what it was before there was the key: told where it is not."""
 
