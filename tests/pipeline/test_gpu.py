@@ -48,3 +48,23 @@ def test_what_clients_decoders_draw_is_learned_from_on_the_gpu(tiny, tmp_path, m
     on_cpu = run_config(tiny(*overrides, "trainer=cpu"), tmp_path / "cpu")
     first, expected = (summary["rounds"][0]["student"]["ce"] for summary in (on_gpu, on_cpu))
     assert first == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("method", ["dense", "co_boosting", "fedhydra"])
+def test_steps_replayed_as_a_graph_are_those_of_python(tiny, tmp_path, method, precision):
+    overrides = (f"method={method}", "trainer=gpu", f"trainer.precision={precision}", *LONGER, "stratify.steps=6")
+    replayed, plain = (
+        run_config(
+            tiny(*overrides, f"trainer.cuda_graphs={graphs}", f"store={tmp_path / graphs / 'store'}"), tmp_path / graphs
+        )
+        for graphs in ("true", "false")
+    )
+    for phase in ("stratify", "distill"):
+        assert replayed["cost"][phase]["macs"] == plain["cost"][phase]["macs"]
+    assert len(replayed["rounds"]) == 12
+    first, last = (
+        [summary["rounds"][at]["generator"] for summary in (replayed, plain)] for at in (0, -1)
+    )  # rounding adds up over rounds: some kernels of a GPU add in any order
+    assert first[0] == pytest.approx(first[1], rel=0.02)
+    assert last[0] == pytest.approx(last[1], rel=0.2, abs=0.05)

@@ -24,7 +24,7 @@ EXPORT = "export"
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),
-    *("data.cache", "data.download", "evaluate", "plots", "trainer.jobs_per_gpu"),
+    *("data.cache", "data.download", "evaluate", "plots", "trainer.jobs_per_gpu", "trainer.cuda_graphs"),
 )
 """Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
 

@@ -111,10 +111,11 @@ class ClientBank(nn.Module):
     def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         dtype = autocast_dtype(x.device)
         base, parameters, buffers = self._stacked(dtype)
+        images = x.contiguous()  # inside vmap, normalisation fails on maps that lie channels last (torch 2.11)
 
         def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
             with _probed(base, needs) as probe:
-                return functional_call(base, (params, bufs), (x,)), probe.moments, probe.features
+                return functional_call(base, (params, bufs), (images,)), probe.moments, probe.features
 
         own = ({name: tensor[group] for name, tensor in state.items()} for state in (parameters, buffers))
         with like_autocast(base, dtype):
@@ -130,7 +131,7 @@ class ClientBank(nn.Module):
     def _stacked(self, dtype: torch.dtype | None) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor]]:
         if dtype not in self._stacks:
             parameters, buffers = stack_module_state(list(self.models))
-            frozen = {name: value.detach() for name, value in parameters.items()}
+            frozen = {name: value.detach().contiguous() for name, value in parameters.items()}
             base = deepcopy(self.models[0]).to("meta")
             self._stacks[dtype] = base, frozen if dtype is None else cast_products(base, frozen, dtype), buffers
         return self._stacks[dtype]

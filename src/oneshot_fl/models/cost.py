@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -25,6 +26,19 @@ def multiply_accumulates(
     with torch.no_grad(), evaluating(model), counting as counter:
         model(*inputs)
     return counter.get_total_flops() // 2
+
+
+_TIMES = ContextVar("times", default=1)
+
+
+@contextmanager
+def counted_for(times: int) -> Iterator[None]:
+    """Inside the block `Passes` counts every call for so many: those of a step that is recorded to be replayed."""
+    before = _TIMES.set(times)
+    try:
+        yield
+    finally:
+        _TIMES.reset(before)
 
 
 TRAINED, PASSED, ASKED = 3, 2, 1
@@ -64,7 +78,7 @@ class Passes:
     def _leave(self, model: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.macs += len(inputs[0]) * self._times(model, output) * self._of_one(model, inputs)
+            self.macs += _TIMES.get() * len(inputs[0]) * self._times(model, output) * self._of_one(model, inputs)
 
     def _times(self, model: nn.Module, output: Any) -> int:
         answer = output if isinstance(output, Tensor) else output[0]

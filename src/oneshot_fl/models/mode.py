@@ -1,4 +1,4 @@
-"""Asking a model without changing it, whichever mode it is in."""
+"""Asking a model without changing it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,3 +16,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in training.items():
             module.training = mode
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without weight gradients inside the block; training mode with them after it."""
+    model.eval().requires_grad_(False)
+    try:
+        yield
+    finally:
+        model.train().requires_grad_(True)

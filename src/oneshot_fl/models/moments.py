@@ -13,6 +13,9 @@ Moments = tuple[Tensor, Tensor]
 IN_ONE_PASS = ("cpu", "cuda", "xpu")
 """Kinds of devices for which torch has a kernel of both; Apple's GPUs have none."""
 
+NO_EPS = torch.finfo(torch.float32).tiny
+"""What adds nothing to a variance of 1; torch 2.11 refuses 0."""
+
 
 def batch_moments(x: Tensor) -> Moments:
     """Mean and biased variance over everything but the channels: `[b, channels, ...]` -> two of `[channels]`.
@@ -66,6 +69,6 @@ def _affine(x: Tensor, slope: Tensor, offset: Tensor) -> Tensor:
     on a CPU 1.4 (128 channels) to 9 times (16) faster than a multiply-add with so short a row to repeat.
     """
     if x.dtype != slope.dtype:
-        return F.batch_norm(x, torch.zeros_like(slope), torch.ones_like(slope), slope, offset, eps=0.0)
+        return F.batch_norm(x, torch.zeros_like(slope), torch.ones_like(slope), slope, offset, eps=NO_EPS)
     slope, offset = (value.view(-1, *[1] * (x.ndim - 2)) for value in (slope, offset))
     return torch.addcmul(offset, x, slope)

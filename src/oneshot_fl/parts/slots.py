@@ -32,6 +32,20 @@ Hearing = Callable[[Uploads, tuple[Recital, ...]], Uploads]
 Step = TypeVar("Step", bound=Callable[..., Uploads])
 
 
+T = TypeVar("T")
+
+
+class Repeated(Protocol):
+    """The same step again and again."""
+
+    def __call__(self, step: Callable[[], T], times: int) -> Iterator[T]:
+        """What each of them returns, in their order."""
+
+
+def _again(step: Callable[[], T], times: int) -> Iterator[T]:
+    return (step() for _ in range(times))
+
+
 class Score(Protocol):
     """The generator's loss."""
 
@@ -66,6 +80,11 @@ class Turn:
     """The only thing to draw from."""
     made: tuple[Tensor, ...] = ()
     """The images of the sources before it, in the same round."""
+    repeated: Repeated = _again
+    """What so many calls of a step return that draws nothing and does the same each time; what it returns is tensors.
+
+    On a GPU it may be recorded and replayed.
+    """
 
 
 class Init(Protocol):

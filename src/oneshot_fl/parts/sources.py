@@ -79,12 +79,16 @@ class GeneratorSource(nn.Module):
             self.generator.reset(turn.rng)
         z = self.generator.sample_noise(self.batch_size, turn.rng)
         y = torch.randint(self.classes, (self.batch_size,), generator=turn.rng).to(z.device)
-        kept: tuple[Tensor, Tensor] | None = None
-        for _ in range(self.steps):
+
+        def step() -> tuple[Tensor, Tensor]:
             x = self.generator(z)
             loss = turn.score(x, y)
             turn.minimise(loss)
-            kept = self._choose(kept, (x.detach(), loss.detach()))
+            return x.detach(), loss.detach()
+
+        kept: tuple[Tensor, Tensor] | None = None
+        for new in turn.repeated(step, self.steps):
+            kept = self._choose(kept, new)
         assert kept is not None, "steps is at least 1 (checked before training)"
         return Made(kept[0], y)
 

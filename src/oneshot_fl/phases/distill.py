@@ -10,12 +10,12 @@ One Lightning epoch is one round, so the round is the axis of everything that is
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -27,6 +27,7 @@ from oneshot_fl.data.batches import last_joined
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, Mode
+from oneshot_fl.models.mode import frozen
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
@@ -35,10 +36,13 @@ from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, taught
+from oneshot_fl.phases.replay import captures, repeated
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class DistillModule(LightningModule):
     """The server's loop over generation and distillation; `training_step` is one round."""
 
     automatic_optimization = False
+    replays = False
 
     def __init__(
         self,
@@ -172,6 +177,7 @@ class DistillModule(LightningModule):
                 self._taught,
                 self.rng,
                 before,
+                partial(self._repeated, optimizer),
             )
             made = source.make(turn)
         key = f"method.source.{name}" if len(self.names) > 1 else "method.source"
@@ -179,6 +185,21 @@ class DistillModule(LightningModule):
         if found.y is None and len(found.x) and not len(self.bank.models):
             raise OneshotError(f"{key}: makes images without labels, and there is no classifier that could name them")
         return found
+
+    def _repeated(self, optimizer: LightningOptimizer, step: Callable[[], T], times: int) -> Iterator[T]:
+        """What a source's steps return, and every step's terms: a replayed step notes none itself."""
+        terms, parts = self._terms["generator"], (self.ensemble, *self.objectives["generator"].terms.values())
+
+        def noted() -> tuple[T, list[dict[str, Tensor]]]:
+            before = len(terms)
+            result, new = step(), terms[before:]
+            del terms[before:]
+            return result, new
+
+        own = optimizer.optimizer
+        for result, new in repeated(noted, times, optimizer=own if self.replays and captures(own, parts) else None):
+            terms += new
+            yield result
 
     @torch.no_grad()
     def _entry(self, made: Made) -> Entry:
@@ -323,13 +344,3 @@ def _trusted(made: Made) -> tuple[Tensor, Tensor]:
     known = made.y is not None
     y = made.y if made.y is not None else torch.zeros(len(made.x), dtype=torch.long, device=made.x.device)
     return y, torch.full((len(y),), float(known), device=y.device) if made.trust is None else made.trust
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without weight gradients inside the block; training mode with them after it."""
-    model.eval().requires_grad_(False)
-    try:
-        yield
-    finally:
-        model.train().requires_grad_(True)

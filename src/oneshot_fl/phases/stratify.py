@@ -31,6 +31,7 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.piecewise import Counted, piecewise
+from oneshot_fl.phases.replay import captures, repeated
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.trainer import TrainerSettings, device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described
@@ -71,6 +72,7 @@ class StratifyModule(LightningModule):
     """
 
     automatic_optimization = False
+    replays = False
 
     classes: Tensor
     z: Tensor
@@ -117,10 +119,14 @@ class StratifyModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """The gradient of the sum over classes is each generator's own, because they share no parameter."""
         optimizer: Any = self.optimizers()
-        for _ in range(self.steps):
+
+        def step() -> Tensor:
             losses = self.class_losses()
-            self.losses.append(losses.detach())
             minimise(self, losses.sum(), optimizer)
+            return losses.detach()
+
+        replayed = optimizer.optimizer if self.replays and captures(optimizer.optimizer, ()) else None
+        self.losses += repeated(step, self.steps, optimizer=replayed)
 
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from oneshot_fl.devices import cpu_has_bf16
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.layout import to_channels_last
+from oneshot_fl.phases.replay import Replays
 from oneshot_fl.values import Count
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -31,6 +32,8 @@ class TrainerSettings:
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     jobs_per_gpu: Count = 1
     """How many jobs share a device (`devices`); changes no number."""
+    cuda_graphs: bool = True
+    """Whether steps that do the same again and again become CUDA graphs (`phases.replay`); changes no number."""
 
     def resolved(self) -> "TrainerSettings":
         """The same with `auto` as what it is here.
@@ -88,12 +91,13 @@ def make_trainer(settings: TrainerSettings, *, epochs: int = 1, callbacks: list[
     warnings.filterwarnings("ignore", module="lightning")
     multiply_as(settings)
     layout = [ChannelsLast()] if settings.channels_last else []
+    graphs = [Replays()] if settings.cuda_graphs else []
     return Trainer(
         accelerator=settings.accelerator,
         precision=precision_here(settings),  # type: ignore[arg-type]  # a word of Lightning's, or its own error
         devices=1,
         max_epochs=epochs,
-        callbacks=[*layout, *(callbacks or [])],
+        callbacks=[*layout, *graphs, *(callbacks or [])],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -33,7 +33,7 @@ MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
 MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
-ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu"}
+ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu", "trainer.cuda_graphs"}
 """Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
 LIGHTNINGS = "lightning."
 """What the `_target_` of a logger of Lightning's begins with."""
