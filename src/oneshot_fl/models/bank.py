@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
@@ -51,9 +51,9 @@ class ClientBank(nn.Module):
     Args:
         models: the uploaded classifiers.
         mode: `loop` calls one client after the other; `stacked` runs clients of one architecture as one
-            `torch.func`-stacked model; `auto` loops on a CPU, where a generator step is 1.2 (5 cnn2, 28x28) to 1.9
-            times (5 cnn3, 3x32x32) faster so (docs/results/speed.md), stacks on an accelerator, where launches are
-            expected to dominate (not measured yet), and always loops over different architectures.
+            `torch.func`-stacked model; `auto` is what was measured to be faster, and that is the loop: on a CPU a
+            generator step is 1.2 (5 cnn2, 28x28) to 1.9 times (5 cnn3, 3x32x32) faster so, on an H200 as a CUDA graph
+            1.0 to 1.3 times (docs/results/speed.md).
         at_once: clients whose activations for the backward pass are in memory together; None: all.
     """
 
@@ -69,18 +69,13 @@ class ClientBank(nn.Module):
         """Clients stay in evaluation mode whatever the module that holds the bank does."""
         return super().train(False)
 
-    @cached_property
-    def same_architecture(self) -> bool:
-        """Whether all clients have one architecture; found out once, because every call asks."""
-        return all_alike(self.models)
-
     def forward(self, x: Tensor, needs: frozenset[str] = frozenset()) -> ClientOutputs:
         """Logits of every client on `x` `[b, C, H, W]`, and what else is in `needs`: `statistics`, `features`.
 
         Beyond `at_once` clients, activations for the backward pass are not kept but computed again group by group, so
         that memory does not grow with m; that costs half as much again.
         """
-        answer = self._stacked_outputs if self._stacks_on(x.device) else self._looped_outputs
+        answer = self._stacked_outputs if self.mode == "stacked" else self._looped_outputs
         starts = range(0, len(self.models), self.at_once)
         groups = [slice(start, start + self.at_once) for start in starts]
         if len(groups) == 1:
@@ -88,11 +83,6 @@ class ClientBank(nn.Module):
         parts = [checkpoint(answer, x, needs, group, use_reentrant=False, preserve_rng_state=False) for group in groups]
         logits, statistics, features = zip(*parts, strict=True)
         return ClientOutputs(torch.cat(logits), list(chain(*statistics)), list(chain(*features)))
-
-    def _stacks_on(self, device: torch.device) -> bool:
-        if self.mode == "auto":
-            return device.type != "cpu" and self.same_architecture
-        return self.mode == "stacked"
 
     def _looped_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         logits, statistics, features = [], [], []

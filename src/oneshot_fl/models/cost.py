@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -26,19 +25,6 @@ def multiply_accumulates(
     with torch.no_grad(), evaluating(model), counting as counter:
         model(*inputs)
     return counter.get_total_flops() // 2
-
-
-_TIMES = ContextVar("times", default=1)
-
-
-@contextmanager
-def counted_for(times: int) -> Iterator[None]:
-    """Inside the block `Passes` counts every call for so many: those of a step that is recorded to be replayed."""
-    before = _TIMES.set(times)
-    try:
-        yield
-    finally:
-        _TIMES.reset(before)
 
 
 TRAINED, PASSED, ASKED = 3, 2, 1
@@ -66,9 +52,11 @@ class Passes:
             for model in dict.fromkeys(models)
             for handle in (model.register_forward_pre_hook(self._enter), model.register_forward_hook(self._leave))
         ]
+        _counting.append(self)
         try:
             yield
         finally:
+            _counting.remove(self)
             for handle in handles:
                 handle.remove()
 
@@ -78,7 +66,7 @@ class Passes:
     def _leave(self, model: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.macs += _TIMES.get() * len(inputs[0]) * self._times(model, output) * self._of_one(model, inputs)
+            self.macs += len(inputs[0]) * self._times(model, output) * self._of_one(model, inputs)
 
     def _times(self, model: nn.Module, output: Any) -> int:
         answer = output if isinstance(output, Tensor) else output[0]
@@ -94,6 +82,26 @@ class Passes:
             self._one[key] = of_one(model, *inputs)
             self._depth -= 1
         return self._one[key]
+
+
+_counting: list[Passes] = []
+"""Those that watch models now."""
+
+
+@contextmanager
+def recorded() -> Iterator[Callable[[], None]]:
+    """What `Passes` see inside the block is recorded and not run: it counts whenever the function is called."""
+    before = [(passes, passes.macs) for passes in _counting]
+    once: list[tuple[Passes, int]] = []
+
+    def count() -> None:
+        for passes, macs in once:
+            passes.macs += macs
+
+    yield count
+    for passes, macs in before:
+        once.append((passes, passes.macs - macs))
+        passes.macs = macs
 
 
 def of_one(model: nn.Module, *inputs: Any) -> int:

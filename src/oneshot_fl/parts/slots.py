@@ -68,6 +68,14 @@ class Made(NamedTuple):
         y, trust = (tensor if tensor is None else tensor.to(device) for tensor in self[1:])
         return Made(self.x.to(device), y, trust)
 
+    def labelled(self) -> tuple[Tensor, Tensor]:
+        """Labels (0 for the time being where none is known) and how far they are trusted, both `[n]`."""
+        if self.y is None:
+            known, y = 0.0, torch.zeros(len(self.x), dtype=torch.long, device=self.x.device)
+        else:
+            known, y = 1.0, self.y
+        return y, torch.full((len(y),), known, device=y.device) if self.trust is None else self.trust
+
 
 @dataclass(frozen=True)
 class Turn:

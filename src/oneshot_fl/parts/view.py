@@ -93,6 +93,20 @@ def require_logits(answer: Any, *, images: int, classes: int) -> Tensor:
     )
 
 
+def require_rows(kept: Any, *, images: int) -> Tensor:
+    """What an ensemble remembers of so many images as it is; the pool hands it out image by image.
+
+    Raises:
+        OneshotError: it is no tensor with a row for each of them.
+    """
+    if isinstance(kept, Tensor) and kept.ndim and len(kept) == images:
+        return kept
+    found = f"a tensor of shape {list(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
+    raise OneshotError(
+        f"method.ensemble: remember returns {found}, and must return a tensor with a row for each of {images} images"
+    )
+
+
 def in_words(returned: Any) -> str:
     """What a part returned, for the line that says what it must: its type, and a tensor's shape and numbers."""
     told = f" of shape {list(returned.shape)} ({returned.dtype})" if isinstance(returned, Tensor) else ""

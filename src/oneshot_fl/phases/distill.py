@@ -10,11 +10,11 @@ One Lightning epoch is one round, so the round is the axis of everything that is
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 from typing import Any, TypeVar, cast
 
 import torch
@@ -35,7 +35,7 @@ from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
-from oneshot_fl.parts.view import View, answered, ask, require_logits, taught
+from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.replay import captures, repeated
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
@@ -43,6 +43,7 @@ from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed
 
 T = TypeVar("T")
+G = TypeVar("G")
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,21 @@ class DistillModule(LightningModule):
 
     def _one_pass(self, optimizer: LightningOptimizer) -> None:
         """Train the student on everything in the pool once."""
+
+        def step(entry: Entry) -> None:
+            minimise(self, self._student_loss(entry), optimizer)
+
+        same = self.perturb is None and self.schedule != "one_cycle"  # which draws; whose rate moves with every step
+        for _ in self._repeated("student", optimizer, step, self._batches(optimizer), may_replay=same):
+            pass
+
+    def _batches(self, optimizer: LightningOptimizer) -> Iterator[Entry]:
+        """Those of one pass over the pool, each once the learning rate is what it shall be for it."""
         settings, seen, done = self.settings, 0, len(self.history)
         for entry in self.pool.batches(settings.batch_size, self.rng):
             within = seen / self.pool.size
             anneal(optimizer, factor(self.schedule, rounds_done=done, within=within, rounds=settings.rounds))
-            minimise(self, self._student_loss(entry), optimizer)
+            yield entry
             seen += min(len(entry.y), settings.batch_size)  # a batch of one image holds it twice
 
     def _warm_up(self, warm_up: WarmUp) -> None:
@@ -177,7 +188,7 @@ class DistillModule(LightningModule):
                 self._taught,
                 self.rng,
                 before,
-                partial(self._repeated, optimizer),
+                partial(self._again, optimizer),
             )
             made = source.make(turn)
         key = f"method.source.{name}" if len(self.names) > 1 else "method.source"
@@ -186,32 +197,41 @@ class DistillModule(LightningModule):
             raise OneshotError(f"{key}: makes images without labels, and there is no classifier that could name them")
         return found
 
-    def _repeated(self, optimizer: LightningOptimizer, step: Callable[[], T], times: int) -> Iterator[T]:
-        """What a source's steps return, and every step's terms: a replayed step notes none itself."""
-        terms, parts = self._terms["generator"], (self.ensemble, *self.objectives["generator"].terms.values())
+    def _again(self, optimizer: LightningOptimizer, step: Callable[[], T], times: int) -> Iterator[T]:
+        """What a source's steps return."""
+        return self._repeated("generator", optimizer, lambda _: step(), repeat(None, times), may_replay=True)
 
-        def noted() -> tuple[T, list[dict[str, Tensor]]]:
+    def _repeated(
+        self, who: str, optimizer: LightningOptimizer, step: Callable[[G], T], given: Iterable[G], *, may_replay: bool
+    ) -> Iterator[T]:
+        """What steps return, with every step's terms kept: a replayed step keeps none itself."""
+        terms, own = self._terms[who], optimizer.optimizer
+        parts = chain(
+            self.objectives[who].terms.values(), cast(nn.Module, self.ensemble).modules(), self.bank.modules()
+        )
+
+        def noted(given: G) -> tuple[T, list[dict[str, Tensor]]]:
             before = len(terms)
-            result, new = step(), terms[before:]
+            result, new = step(given), terms[before:]
             del terms[before:]
             return result, new
 
-        own = optimizer.optimizer
-        for result, new in repeated(noted, times, optimizer=own if self.replays and captures(own, parts) else None):
+        replayed = may_replay and self.replays and captures(own, chain(parts, self.student.modules()))
+        for result, new in repeated(noted, given, optimizer=own if replayed else None):
             terms += new
             yield result
 
     @torch.no_grad()
     def _entry(self, made: Made) -> Entry:
         """Images with what the ensemble remembers of its answers; where no label is known, the clients' joint guess."""
-        packed, (y, trust) = self.pool.pack(made.x), _trusted(made)
+        packed, (y, trust) = self.pool.pack(made.x), made.labelled()
         if isinstance(self.ensemble, NoTeacher) and made.y is not None:
             return Entry(packed, y, packed.new_empty(len(y), 0), trust)
         parts = zip(self._asked_together(self.pool.unpack(packed)), self._asked_together(y), strict=True)
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
         if made.y is None:
             votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
-        kept = [_rows(answered(self.ensemble.remember, each), len(each.y)) for each in votes]
+        kept = [require_rows(answered(self.ensemble.remember, each), images=len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 
     def _asked_together(self, column: Tensor) -> list[Tensor]:
@@ -327,20 +347,3 @@ def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
     """Optimisers by what they train."""
     sources = {of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
     return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
-
-
-def _rows(kept: Any, images: int) -> Tensor:
-    """What an ensemble remembers of so many images, which the pool hands out image by image."""
-    if isinstance(kept, Tensor) and kept.ndim and len(kept) == images:
-        return kept
-    found = f"a tensor of shape {list(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
-    raise OneshotError(
-        f"method.ensemble: remember returns {found}, and must return a tensor with a row for each of {images} images"
-    )
-
-
-def _trusted(made: Made) -> tuple[Tensor, Tensor]:
-    """Labels (0 for the time being where none is known) and how far they are trusted, both `[n]`."""
-    known = made.y is not None
-    y = made.y if made.y is not None else torch.zeros(len(made.x), dtype=torch.long, device=made.x.device)
-    return y, torch.full((len(y),), float(known), device=y.device) if made.trust is None else made.trust

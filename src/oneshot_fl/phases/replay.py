@@ -1,11 +1,12 @@
 """Steps that do the same again and again, on an NVIDIA GPU as one CUDA graph.
 
-A generator step is 500 to 900 kernels, most of them shorter than Python takes to start one (docs/results/speed.md).
+A generator step is 500 to 1,000 kernels, most of them shorter than Python takes to start one (docs/results/speed.md).
 Captured once, they start together. Nothing that Python decides in a step is decided anew in a replay, so only steps
 that decide nothing are captured: `captures` says which.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import torch
@@ -14,11 +15,14 @@ from torch import Tensor
 
 from oneshot_fl.code import PACKAGE
 from oneshot_fl.errors import OneshotError, one_line, says_out_of_memory
-from oneshot_fl.models.cost import counted_for
+from oneshot_fl.models.cost import recorded
 
 T = TypeVar("T")
+G = TypeVar("G")
 FEWEST = 4
 """Steps below which capturing one costs more than it saves."""
+KNOWN = frozenset({PACKAGE, "torch", "torchvision"})
+"""Packages whose parts and layers draw random numbers, where they do, with torch on the device: a graph draws anew."""
 
 
 class Replays(Callback):
@@ -36,7 +40,7 @@ def captures(optimizer: torch.optim.Optimizer, parts: Iterable[Any]) -> bool:
     A part of a user's own may count its calls, and so may an optimiser of another library.
     """
     known = type(optimizer) is torch.optim.SGD or (_home(optimizer) == "torch" and "capturable" in optimizer.defaults)
-    return known and all(_home(part) == PACKAGE for part in parts)
+    return known and all(_home(part) in KNOWN for part in parts)
 
 
 def _home(part: Any) -> str:
@@ -44,36 +48,45 @@ def _home(part: Any) -> str:
     return type(part).__module__.partition(".")[0]
 
 
-def repeated(step: Callable[[], T], times: int, *, optimizer: torch.optim.Optimizer | None = None) -> Iterator[T]:
-    """What `times` calls of a step return.
+def repeated(
+    step: Callable[[G], T], given: Iterable[G], *, optimizer: torch.optim.Optimizer | None = None
+) -> Iterator[T]:
+    """What a step returns for each of what it is given.
 
     Args:
-        step: returns tensors, alone or in tuples, lists or dictionaries.
-        optimizer: the one that steps in it, where the step may be captured; it is run once as it is and captured the
-            second time.
+        step: from tensors to tensors, alone or in tuples, lists or dictionaries.
+        given: the tensors of each step. With an optimiser some are fetched ahead; those of other shapes than the
+            first, as a last small batch, take the step as it is.
+        optimizer: the one that steps in it, where the step may be captured; the first one runs as it is.
 
     Raises:
         OneshotError: the step waits for the device, or does something else that no graph can hold.
     """
-    if optimizer is None or times < FEWEST:
-        yield from (step() for _ in range(times))
+    rest = iter(given)
+    ahead = list(islice(rest, FEWEST)) if optimizer else []
+    if optimizer is None or len(ahead) < FEWEST:
+        yield from map(step, chain(ahead, rest))
         return
     for group in optimizer.param_groups:
-        if "capturable" in group:
-            group["capturable"] = True
-    yield step()
+        group.update({"capturable": True} if "capturable" in group else {})
+    yield step(ahead[0])
+    static = copied(ahead[0])
+    replay = captured(step, static)
+    for each in chain(ahead[1:], rest):
+        if _shapes(each) == _shapes(static):
+            for into, tensor in zip(_tensors(static), _tensors(each), strict=True):
+                into.copy_(tensor)
+            yield copied(replay())
+        else:
+            yield step(each)
+
+
+def captured(step: Callable[[G], T], static: G) -> Callable[[], T]:
+    """What runs the step on whatever `static` holds then; it writes into the same tensors each time."""
     graph = torch.cuda.CUDAGraph()
-    result = _captured(graph, step, times - 1)
-    for _ in range(times - 1):
-        graph.replay()
-        yield copied(result)
-
-
-def _captured(graph: torch.cuda.CUDAGraph, step: Callable[[], T], times: int) -> T:
-    """What the step returns, which every replay writes anew."""
     try:
-        with counted_for(times), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            return step()
+        with recorded() as count, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            result = step(static)
     except RuntimeError as error:
         if says_out_of_memory(error):
             raise
@@ -82,11 +95,33 @@ def _captured(graph: torch.cuda.CUDAGraph, step: Callable[[], T], times: int) ->
             "trainer.cuda_graphs=false"
         ) from error
 
+    def replay() -> T:
+        graph.replay()
+        count()
+        return result
+
+    return replay
+
 
 def copied(value: Any) -> Any:
-    """The tensors of a step in memory of their own."""
+    """The same with its tensors in memory of their own."""
     if isinstance(value, Tensor):
         return value.clone()
     if isinstance(value, Mapping):
         return {name: copied(each) for name, each in value.items()}
-    return type(value)(map(copied, value))
+    if value is None:
+        return None
+    each = map(copied, value)
+    return value._make(each) if hasattr(value, "_make") else type(value)(each)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    else:
+        for each in value or ():
+            yield from _tensors(each)
+
+
+def _shapes(value: Any) -> list[torch.Size]:
+    return [tensor.shape for tensor in _tensors(value)]

@@ -9,6 +9,7 @@ launches are expected to dominate (not measured yet).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,13 +121,13 @@ class StratifyModule(LightningModule):
         """The gradient of the sum over classes is each generator's own, because they share no parameter."""
         optimizer: Any = self.optimizers()
 
-        def step() -> Tensor:
+        def step(_: None) -> Tensor:
             losses = self.class_losses()
             minimise(self, losses.sum(), optimizer)
             return losses.detach()
 
         replayed = optimizer.optimizer if self.replays and captures(optimizer.optimizer, ()) else None
-        self.losses += repeated(step, self.steps, optimizer=replayed)
+        self.losses += repeated(step, repeat(None, self.steps), optimizer=replayed)
 
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""

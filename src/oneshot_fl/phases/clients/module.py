@@ -1,6 +1,7 @@
 """Supervised training of one client, as Lightning runs it."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.phases.clients.sam import running_statistics_kept, sharpness_aware
+from oneshot_fl.phases.replay import captures, repeated
 from oneshot_fl.phases.trainer import minimise
 
 Batch = tuple[Tensor, Tensor]
@@ -27,6 +29,7 @@ class ClientModule(LightningModule):
     """
 
     automatic_optimization = False
+    replays = False
 
     def __init__(self, model: nn.Module, optimizer: OptimizerFactory, batches: Iterable[Batch]) -> None:
         super().__init__()
@@ -35,9 +38,12 @@ class ClientModule(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One pass over the client's samples, with one wait for the device at its end."""
-        optimizer = self.optimizers()
-        losses = [self.step(batch, optimizer) for batch in self.batches]
-        self.epoch_losses.append(float(torch.stack(losses).mean()))
+        optimizer: Any = self.optimizers()
+        plain, own = type(self) is ClientModule, optimizer.optimizer
+        replayed = self.replays and plain and captures(own, self.model.modules())
+        step = partial(self.step, optimizer=optimizer)
+        losses = repeated(step, self.batches, optimizer=own if replayed else None)
+        self.epoch_losses.append(float(torch.stack(list(losses)).mean()))
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """One step of the optimiser; the loss before it, detached."""
