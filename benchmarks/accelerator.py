@@ -9,6 +9,7 @@ import torch
 from benchmarks.measure import in_turn, timed
 from benchmarks.scale import Scale
 from benchmarks.steps import Step, Steps
+from oneshot_fl.phases.replay import captured
 from oneshot_fl.phases.trainer import TrainerSettings, multiply_as
 
 ARITHMETICS = {
@@ -22,11 +23,14 @@ ARITHMETICS = {
 
 
 def on_accelerator(repeats: int, *, scale: Scale, device: str = "cuda", compiled: bool = True) -> list[dict[str, Any]]:
-    """A row for each arithmetic and step: seconds one by one, stacked, and with a compiled generator."""
+    """A row for each arithmetic and step: seconds one by one, replayed, stacked, and with a compiled generator."""
     rows = []
     for name, settings in ARITHMETICS.items():
-        with _multiplying_as(settings):
-            for what, ways in _steps(scale, settings.precision, device, compiled=compiled).items():
+        steps = _steps(scale, settings.precision, device, compiled=compiled)
+        with _multiplying_as(settings):  # not before: what makes steps looks at a run's own settings, and sets theirs
+            for what, ways in steps.items():
+                if device == "cuda":
+                    ways["replayed"] = _replayed(ways["one by one"])
                 runs = {way: timed(until_done(step, device)) for way, step in ways.items()}
                 seconds = {way: parts["whole"] for way, parts in in_turn(runs, repeats=repeats).items()}
                 first, *others = seconds
@@ -51,6 +55,12 @@ def _steps(scale: Scale, precision: str, device: str, *, compiled: bool) -> dict
         ways["generator"]["compiled"] = layers.generation()
         ways["stratification of all classes"]["compiled"] = layers.stratification(at_once=1)
     return ways
+
+
+def _replayed(step: Step) -> Step:
+    """The step as a CUDA graph, once it has run as it is and everything is there that it needs."""
+    step()
+    return captured(lambda _: step(), None)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Single steps of the framework's parts, to be set against the convolutions in them or against another way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,11 @@ class Steps:
     def _noise(self) -> Tensor:
         return torch.randn(self.scale.batch, self.scale.noise, device=self.device)
 
+    def _adam(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """On a GPU one that counts its steps there, so that they can be replayed."""
+        on_gpu = self.device == "cuda"
+        return torch.optim.Adam(parameters, lr=0.001, fused=on_gpu or None, capturable=on_gpu)
+
     def training(self, *, compiled: bool = False) -> Step:
         """Of a client, and of the student on labels."""
         model, y = self._model(), self._labels()
@@ -73,7 +78,7 @@ class Steps:
         """Of DENSE's generator against all clients and a student."""
         student, generator = self._model().eval().requires_grad_(False), self._generator()
         objective = objective_of(experiment_of(configuration("dense", self.scale)).method.objective, "method.objective")
-        optimizer = torch.optim.Adam(generator.parameters(), lr=0.001)
+        optimizer = self._adam(generator.parameters())
         z, y = self._noise(), self._labels()
 
         def loss() -> Tensor:
@@ -95,8 +100,8 @@ class Steps:
         for group in torch.arange(self.scale.classes).split(at_once):
             generator = self._generator()
             generator.reset(torch_generator(0))
-            adam, classes = partial(torch.optim.Adam, lr=0.001), group.to(self.device)
-            module = StratifyModule(self._model(), generator, classes=classes, z=self._noise(), steps=1, optimizer=adam)
+            settings = {"classes": group.to(self.device), "z": self._noise(), "steps": 1, "optimizer": self._adam}
+            module = StratifyModule(self._model(), generator, **settings)
             steps.append(partial(self._step, module.configure_optimizers(), partial(_total, module)))
 
         def all_groups() -> None:

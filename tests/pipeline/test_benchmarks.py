@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks import __main__ as main
-from benchmarks import attacks, cases, gpu_evidence, literal, report, runs, some_passed, sweeps
+from benchmarks import accelerator, attacks, cases, gpu_evidence, literal, report, runs, some_passed, sweeps
 from benchmarks.__main__ import markdown
 from benchmarks.accelerator import on_accelerator
 from benchmarks.cases import rows_of_parts, run_once
@@ -208,6 +208,23 @@ def test_every_step_of_the_accelerators_table_runs_on_any_device():
     ]
     assert all(row["one by one, s"] > 0 and row["one by one / stacked"] > 0 for row in rows)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_steps_are_timed_in_the_arithmetic_that_their_row_names(monkeypatch):
+    products = []
+
+    def looked_at(step):
+        def run():
+            products.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+            return {"whole": 1.0}
+
+        return run
+
+    monkeypatch.setattr(accelerator, "timed", looked_at)
+    rows = on_accelerator(1, scale=TINY, device="cpu", compiled=False)
+    each = len(products) // 3
+    assert len(rows) == 6
+    assert products == [("highest", False)] * each + [("high", True)] * 2 * each
 
 
 def test_evidence_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):

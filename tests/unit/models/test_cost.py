@@ -11,7 +11,7 @@ from torch import nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import fedmho_cnn, vgg9
-from oneshot_fl.models.cost import Passes, multiply_accumulates
+from oneshot_fl.models.cost import Passes, multiply_accumulates, recorded
 from oneshot_fl.models.cvae import conv, large, mlp
 
 aten = torch.ops.aten
@@ -189,3 +189,13 @@ def test_a_bank_costs_what_its_clients_cost():
         with passes.watched([bank]):
             bank(torch.zeros(5, 1, 8, 8), frozenset({"features"}))
     assert passes.macs == 2 * (5 * 2 * 64 * 3)
+
+
+def test_what_is_recorded_counts_once_for_every_replay():
+    model, passes = nn.Linear(3, 2), Passes(macs=5)
+    with passes.watched([model]), recorded() as count:
+        model(torch.zeros(4, 3))
+    assert passes.macs == 5
+    for _ in range(2):
+        count()
+    assert passes.macs == 5 + 2 * 4 * 3 * (3 * 2)  # a pass that weights are trained on counts for three

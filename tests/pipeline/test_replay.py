@@ -1,0 +1,48 @@
+"""Whole runs whose steps are replayed, by a stand-in for CUDA's graphs, find what plain runs find."""
+
+from functools import partial
+
+import pytest
+
+from oneshot_fl.phases import replay
+from tests.composing import run_config
+
+LONGER = (
+    "partition.clients=2",
+    "clients.epochs=1",
+    "clients.batch_size=64",
+    "distill.rounds=5",
+    "distill.generator_steps=5",
+    "distill.batch_size=8",
+    "stratify.steps=5",
+)
+"""Enough steps of every kind to replay some."""
+
+
+@pytest.mark.parametrize("method", ["dense", "fedhydra", "co_boosting"])
+def test_replayed_runs_find_what_plain_ones_find(tiny, tmp_path, monkeypatch, method):
+    captured = []
+
+    def run(name: str):
+        overrides = (f"method={method}", f"store={tmp_path / name / 'store'}", *LONGER)
+        return run_config(tiny(*overrides), tmp_path / name)
+
+    def by_steps(step, static):
+        captured.append(getattr(step, "__name__", "step"))
+        return partial(step, static)
+
+    plain = run("plain")
+    monkeypatch.setattr(replay, "captured", by_steps)
+    monkeypatch.setattr(
+        replay.Replays, "setup", lambda _self, _trainer, module, stage: setattr(module, "replays", True)
+    )
+    replayed = run("replayed")
+    assert "step" in captured  # of a client
+    student = 0 if method == "co_boosting" else 2  # its images are drawn anew; else the rounds with 4 batches or more
+    assert captured.count("noted") == 5 + student  # of the server, whose steps note the terms of their losses
+    assert replayed["rounds"] == plain["rounds"]
+    for mine, other in zip(replayed["clients"], plain["clients"], strict=True):
+        assert mine["accuracy"] == other["accuracy"]
+    assert replayed["guidance"] == plain["guidance"]
+    for phase in ("clients", "stratify", "distill"):
+        assert replayed["cost"][phase]["macs"] == plain["cost"][phase]["macs"]
