@@ -3,7 +3,7 @@
 The algorithm trains one generator per client and class. Here the classes of a client run as one batch of
 `torch.func`-stacked generators; `classes_at_once` bounds the memory, and 1 is the sequential algorithm. `auto` stacks
 none on a CPU, where it takes the same time and less memory (docs/results/speed.md), and all on an accelerator, where
-launches are expected to dominate (not measured yet).
+single ones would each wait for Python: on an H200 all at once are 1.6 to 2.9 times as fast from Python in bf16 or grey.
 """
 
 from collections.abc import Callable
