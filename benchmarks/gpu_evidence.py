@@ -34,6 +34,11 @@ SPEED = dict(zip(("speed_grey", "speed_colour"), ON_ACCELERATOR, strict=True))
 """Tables of `benchmarks` by the names of their pieces."""
 TWO_CLASSES = ("partition=classes_per_client", "partition.classes=2")
 """What the experiment of that name sets, for those who try it without one."""
+ALPHAS = "partition.alpha=0.1,0.5"
+CLIENTS = ("method=fedavg", "workers=5")
+"""All clients of a partition side by side, before the methods that wait for them."""
+SERVERS = ("hydra/launcher=joblib", "trainer.jobs_per_gpu=10")
+"""All methods side by side; one alone leaves most of a card idle (docs/results/speed.md)."""
 
 
 def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -47,23 +52,25 @@ def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -
     """
     python = [sys.executable, "-m"]
     chosen = () if any(word.startswith("data=") for word in overrides) else ("data=cifar10",)
-    whole = [*chosen, f"data.root={data}", "hydra/launcher=joblib"]
+    whole = [*chosen, f"data.root={data}", "trainer.precision=bf16-mixed"]
     given = [*(["data=digits", *TINY] if tiny else whole), *overrides]
     runs = [*python, "oneshot_fl", "-m", "seed=0", f"store={out / 'store'}"]
     tables = {"speed_grey": "Start-up"} if tiny else SPEED
     measured = [*python, "benchmarks", "--repeats", "1" if tiny else "5", "--out", str(out / "speed.json"), "--only"]
     tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", *OF_GPUS]
 
-    def column(name: str, *more: str) -> list[str]:
-        experiment = () if tiny else (f"experiment=evidence/{name}",)
-        methods = ("method=fedavg,fedhydra",) if tiny else ()
-        return [*runs, *experiment, *methods, *given, *more, f"hydra.sweep.dir={out / name}"]
+    def columns(name: str, *split: str) -> dict[str, list[str]]:
+        experiment = () if tiny else (f"experiment=evidence/cifar10_{name}",)
+        servers = ("method=fedavg,fedhydra",) if tiny else SERVERS
+        parts = {f"{name}_clients": CLIENTS, name: servers}
+        asked = {part: [*runs, *experiment, *words, *given, *split] for part, words in parts.items()}
+        return {part: [*words, f"hydra.sweep.dir={out / part}"] for part, words in asked.items()}
 
     return {
         "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],
         **{name: [*measured, table] for name, table in tables.items()},
-        "dirichlet": column("cifar10_dirichlet"),
-        "two_classes": column("cifar10_two_classes", *(TWO_CLASSES if tiny else ())),
+        **columns("dirichlet", ALPHAS),
+        **columns("two_classes", *(TWO_CLASSES if tiny else ())),
     }
 
 

@@ -338,9 +338,12 @@ def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys)
 
 def test_pieces_are_what_their_names_say(tmp_path):
     whole, tiny = (gpu_evidence.pieces("DIR", tmp_path, tiny=tiny) for tiny in (False, True))
-    assert list(whole) == ["tests", "speed_grey", "speed_colour", "dirichlet", "two_classes"]
+    columns = ["dirichlet_clients", "dirichlet", "two_classes_clients", "two_classes"]
+    assert list(whole) == ["tests", "speed_grey", "speed_colour", *columns]
     assert list(tiny) == [name for name in whole if name != "speed_colour"]
     assert {"experiment=evidence/cifar10_dirichlet", "data.root=DIR"} <= set(whole["dirichlet"])
+    assert {"partition.alpha=0.1,0.5", "trainer.jobs_per_gpu=10"} <= set(whole["dirichlet"])
+    assert {"method=fedavg", "workers=5"} <= set(whole["two_classes_clients"])
     assert "trainer=cpu" in tiny["two_classes"]
     assert {"partition=classes_per_client", "partition.classes=2"} <= set(tiny["two_classes"])
     images = gpu_evidence.pieces("DIR", tmp_path, tiny=False, overrides=("data=image_folder", "data.name=cifar10"))

@@ -206,9 +206,7 @@ class DistillModule(LightningModule):
     ) -> Iterator[T]:
         """What steps return, with every step's terms kept: a replayed step keeps none itself."""
         terms, own = self._terms[who], optimizer.optimizer
-        parts = chain(
-            self.objectives[who].terms.values(), cast(nn.Module, self.ensemble).modules(), self.bank.modules()
-        )
+        parts = chain(self.objectives[who].terms.values(), self.modules())
 
         def noted(given: G) -> tuple[T, list[dict[str, Tensor]]]:
             before = len(terms)
@@ -216,7 +214,7 @@ class DistillModule(LightningModule):
             del terms[before:]
             return result, new
 
-        replayed = may_replay and self.replays and captures(own, chain(parts, self.student.modules()))
+        replayed = may_replay and self.replays and captures(own, parts)
         for result, new in repeated(noted, given, optimizer=own if replayed else None):
             terms += new
             yield result

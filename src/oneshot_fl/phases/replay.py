@@ -21,7 +21,7 @@ T = TypeVar("T")
 G = TypeVar("G")
 FEWEST = 4
 """Steps below which capturing one costs more than it saves."""
-KNOWN = frozenset({PACKAGE, "torch", "torchvision"})
+KNOWN = frozenset({PACKAGE, "torch", "torchvision", "torchmetrics"})
 """Packages whose parts and layers draw random numbers, where they do, with torch on the device: a graph draws anew."""
 
 

@@ -126,7 +126,7 @@ class StratifyModule(LightningModule):
             minimise(self, losses.sum(), optimizer)
             return losses.detach()
 
-        replayed = optimizer.optimizer if self.replays and captures(optimizer.optimizer, ()) else None
+        replayed = optimizer.optimizer if self.replays and captures(optimizer.optimizer, self.modules()) else None
         self.losses += repeated(step, repeat(None, self.steps), optimizer=replayed)
 
     def class_losses(self) -> Tensor:
