@@ -101,7 +101,9 @@ class ClientBank(nn.Module):
     def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         dtype = autocast_dtype(x.device)
         base, parameters, buffers = self._stacked(dtype)
-        images = x.contiguous()  # inside vmap, normalisation fails on maps that lie channels last (torch 2.11)
+        # inside vmap normalisation fails on maps that lie channels last (torch 2.11), as those of grey images may that
+        # `contiguous` leaves alone: with one channel they fit both layouts
+        images = x.clone(memory_format=torch.contiguous_format)
 
         def one(params: dict[str, Tensor], bufs: dict[str, Tensor]) -> tuple[Tensor, dict[int, Moments], list[Tensor]]:
             with _probed(base, needs) as probe:

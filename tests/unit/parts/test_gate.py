@@ -225,7 +225,7 @@ def test_tensors_are_looked_at_one_by_one():
 
 
 def test_one_layer_whose_statistics_are_not_its_own_is_enough():
-    x, true, shifted = GATE._probes(), nn.BatchNorm2d(1, eps=0.0), nn.BatchNorm2d(1)
+    x, true, shifted = GATE._probes(), nn.BatchNorm2d(1, eps=1e-12), nn.BatchNorm2d(1)
     true.running_mean, true.running_var = batch_moments(x)
     shifted.running_mean.fill_(10.0)  # standard deviations
     model = nn.Sequential(true, shifted, nn.Flatten(), nn.Linear(64, 3)).eval()
