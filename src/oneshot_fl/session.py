@@ -55,8 +55,9 @@ def _shortage_told() -> Iterator[None]:
             raise
         raise OneshotError(
             f"the device has too little memory ({one_line(error)[:200]}); lower distill.clients_at_once, "
-            "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), or give every "
-            "job a device of its own (trainer.jobs_per_gpu=1); the same command goes on from what was done"
+            "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), give every job "
+            "a device of its own (trainer.jobs_per_gpu=1), or do without graphs (trainer.cuda_graphs=false); the same "
+            "command goes on from what was done"
         ) from error
 
 

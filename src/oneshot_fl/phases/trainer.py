@@ -33,7 +33,10 @@ class TrainerSettings:
     jobs_per_gpu: Count = 1
     """How many jobs share a device (`devices`); changes no number."""
     cuda_graphs: bool = True
-    """Whether steps that do the same again and again become CUDA graphs (`phases.replay`); changes no number."""
+    """Whether steps that do the same again and again become CUDA graphs (`phases.replay`).
+
+    Changes no number but those that a model's own layers draw, as dropout does.
+    """
 
     def resolved(self) -> "TrainerSettings":
         """The same with `auto` as what it is here.
