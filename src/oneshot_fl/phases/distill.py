@@ -36,7 +36,7 @@ from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
-from oneshot_fl.phases.replay import captures, repeated
+from oneshot_fl.phases.replay import repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -205,7 +205,7 @@ class DistillModule(LightningModule):
         self, who: str, optimizer: LightningOptimizer, step: Callable[[G], T], given: Iterable[G], *, may_replay: bool
     ) -> Iterator[T]:
         """What steps return, with every step's terms kept: a replayed step keeps none itself."""
-        terms, own = self._terms[who], optimizer.optimizer
+        terms = self._terms[who]
         parts = chain(self.objectives[who].terms.values(), self.modules())
 
         def noted(given: G) -> tuple[T, list[dict[str, Tensor]]]:
@@ -214,8 +214,8 @@ class DistillModule(LightningModule):
             del terms[before:]
             return result, new
 
-        replayed = may_replay and self.replays and captures(own, parts)
-        for result, new in repeated(noted, given, optimizer=own if replayed else None):
+        own = to_capture(self, optimizer, parts) if may_replay else None
+        for result, new in repeated(noted, given, optimizer=own):
             terms += new
             yield result
 

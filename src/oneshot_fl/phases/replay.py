@@ -43,6 +43,12 @@ def captures(optimizer: torch.optim.Optimizer, parts: Iterable[Any]) -> bool:
     return known and all(_home(part) in KNOWN for part in parts)
 
 
+def to_capture(module: Any, optimizer: Any, parts: Iterable[Any]) -> torch.optim.Optimizer | None:
+    """The optimiser inside one of Lightning's, for `repeated`, where the module's steps may be captured."""
+    own = optimizer.optimizer
+    return own if module.replays and captures(own, parts) else None
+
+
 def _home(part: Any) -> str:
     """The package that its class is of."""
     return type(part).__module__.partition(".")[0]
@@ -70,10 +76,10 @@ def repeated(
     for group in optimizer.param_groups:
         group.update({"capturable": True} if "capturable" in group else {})
     yield step(ahead[0])
-    static = copied(ahead[0])
+    static, shapes = copied(ahead[0]), _shapes(ahead[0])
     replay = captured(step, static)
     for each in chain(ahead[1:], rest):
-        if _shapes(each) == _shapes(static):
+        if _shapes(each) == shapes:
             for into, tensor in zip(_tensors(static), _tensors(each), strict=True):
                 into.copy_(tensor)
             yield copied(replay())

@@ -32,7 +32,7 @@ from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.piecewise import Counted, piecewise
-from oneshot_fl.phases.replay import captures, repeated
+from oneshot_fl.phases.replay import repeated, to_capture
 from oneshot_fl.phases.side_by_side import make_all
 from oneshot_fl.phases.trainer import TrainerSettings, device_of, minimise, trainer_of
 from oneshot_fl.recipe import Recipe, described
@@ -126,8 +126,8 @@ class StratifyModule(LightningModule):
             minimise(self, losses.sum(), optimizer)
             return losses.detach()
 
-        replayed = optimizer.optimizer if self.replays and captures(optimizer.optimizer, self.modules()) else None
-        self.losses += repeated(step, repeat(None, self.steps), optimizer=replayed)
+        own = to_capture(self, optimizer, self.modules())
+        self.losses += repeated(step, repeat(None, self.steps), optimizer=own)
 
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.phases.clients.sam import running_statistics_kept, sharpness_aware
-from oneshot_fl.phases.replay import captures, repeated
+from oneshot_fl.phases.replay import repeated, to_capture
 from oneshot_fl.phases.trainer import minimise
 
 Batch = tuple[Tensor, Tensor]
@@ -39,10 +39,8 @@ class ClientModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One pass over the client's samples, with one wait for the device at its end."""
         optimizer: Any = self.optimizers()
-        plain, own = type(self) is ClientModule, optimizer.optimizer
-        replayed = self.replays and plain and captures(own, self.model.modules())
-        step = partial(self.step, optimizer=optimizer)
-        losses = repeated(step, self.batches, optimizer=own if replayed else None)
+        own = to_capture(self, optimizer, self.model.modules()) if type(self) is ClientModule else None
+        losses = repeated(partial(self.step, optimizer=optimizer), self.batches, optimizer=own)
         self.epoch_losses.append(float(torch.stack(list(losses)).mean()))
 
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
