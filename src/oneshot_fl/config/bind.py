@@ -25,7 +25,8 @@ from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, Kind
 from oneshot_fl.phases.clients.training import Training
-from oneshot_fl.phases.distill import RATE_KEYS, Distillation, of_source
+from oneshot_fl.phases.distill import Distillation, of_source
+from oneshot_fl.phases.diverged import RATE_KEYS
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan

@@ -12,26 +12,45 @@ PADDING = 4
 
 def random_crop(images: Tensor, rng: torch.Generator) -> Tensor:
     """uint8 `[b, C, H, W]`: pad with black, then each sample is a window of the old size anywhere in it."""
-    return _window(F.pad(images, (PADDING,) * 4), PADDING, rng)
+    return _window(F.pad(images, (PADDING,) * 4), PADDING, random_corners(len(images), PADDING, rng))
 
 
 def random_shift(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
     """`[b, C, H, W]`: each sample is moved by up to `most` pixels either way, mirrored where it is moved away from."""
-    return _window(F.pad(images, (most,) * 4, mode="reflect"), most, rng)
+    return shifted(images, most, random_corners(len(images), most, rng))
 
 
-def _window(padded: Tensor, padding: int, rng: torch.Generator) -> Tensor:
+def shifted(images: Tensor, most: int, corners: Tensor) -> Tensor:
+    """The same to corners that are drawn already."""
+    return _window(F.pad(images, (most,) * 4, mode="reflect"), most, corners)
+
+
+def random_corners(count: int, padding: int, rng: torch.Generator) -> Tensor:
+    """The row and the column at which each sample's window begins in its padded image, `[2, b]`."""
+    return torch.randint(2 * padding + 1, (2, count), generator=rng)
+
+
+def _window(padded: Tensor, padding: int, corners: Tensor) -> Tensor:
     """Of each image `[b, C, H + 2 padding, W + 2 padding]` a part of `[C, H, W]`, anywhere in it."""
     rows, columns = (side - 2 * padding for side in padded.shape[2:])
-    top, left = torch.randint(2 * padding + 1, (2, len(padded)), generator=rng).to(padded.device)
+    top, left = corners.to(padded.device)
     everywhere = padded.unfold(2, rows, 1).unfold(3, columns, 1)
     return everywhere[torch.arange(len(padded), device=padded.device), :, top, left]
 
 
 def random_flip(images: Tensor, rng: torch.Generator) -> Tensor:
     """`[b, C, H, W]`: each sample is mirrored left to right with probability 1/2."""
-    mirrored = torch.randint(2, (len(images),), generator=rng).bool().to(images.device)
-    return torch.where(mirrored.view(-1, 1, 1, 1), images.flip(3), images)
+    return flipped(images, random_sides(len(images), rng))
+
+
+def flipped(images: Tensor, sides: Tensor) -> Tensor:
+    """The same to sides that are drawn already."""
+    return torch.where(sides.bool().to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
+
+
+def random_sides(count: int, rng: torch.Generator) -> Tensor:
+    """Which samples are mirrored, `[b]`: 0 or 1."""
+    return torch.randint(2, (count,), generator=rng)
 
 
 AUGMENTATIONS: dict[str, tuple[Callable[[Tensor, torch.Generator], Tensor], ...]] = {

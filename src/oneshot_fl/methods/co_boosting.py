@@ -137,14 +137,17 @@ class Perturbation:
     def __init__(self, server: Server, *, epsilon: NotNegative, direction: Literal["sign", "gradient"]) -> None:
         self.spec, self.epsilon, self.direction = server.spec, epsilon, direction
 
-    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """u, `[b, c]`."""
+        return 2 * torch.rand((count, self.spec.classes), generator=rng) - 1
+
+    def __call__(self, x: Tensor, teacher: Teacher, drawn: Tensor) -> Tensor:
         """Images `[b, C, H, W]` -> perturbed images, detached."""
         moving = x.detach().requires_grad_()
         with torch.enable_grad():
             answer = teacher(moving)
             answer = F.softmax(answer / 4, dim=1) if self.direction == "sign" else answer
-            u = (2 * torch.rand(answer.shape, generator=rng) - 1).to(answer.device)
-            (gradient,) = torch.autograd.grad((u * answer).sum(), moving)
+            (gradient,) = torch.autograd.grad((drawn * answer).sum(), moving)
         return (x + self.epsilon / channelwise(self.spec.std, x) * self._direction(gradient)).detach()
 
     def _direction(self, gradient: Tensor) -> Tensor:

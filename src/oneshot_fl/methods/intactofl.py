@@ -118,7 +118,8 @@ class LinearGate(Gated):
 
     def loss(self, entry: Entry, rng: torch.Generator) -> Tensor:
         """What the gate is trained on, a scalar; the clients are asked anew about the perturbed images."""
-        x = self._perturb(entry.x, lambda x: self._ask(x).mean(dim=0), rng)
+        drawn = self._perturb.draw(len(entry.x), rng).to(entry.x.device)
+        x = self._perturb(entry.x, lambda x: self._ask(x).mean(dim=0), drawn)
         with torch.no_grad():
             P = self._ask(x)
         scores = self._scores(x)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from oneshot_fl.data.augment import random_flip, random_shift
+from oneshot_fl.data.augment import flipped, random_corners, random_sides, shifted
 from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import BelowOne
@@ -30,6 +30,13 @@ class Moved:
         self.most = min(round(share * server.spec.size), server.spec.size - 1)
         self.still = colour_only and server.spec.grey
 
-    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """Where each image is moved to and whether it is mirrored, `[3, b]`; nothing where they stay."""
+        if self.still:
+            return torch.empty(0)
+        corners = random_corners(count, self.most, rng)
+        return torch.cat([corners, random_sides(count, rng)[None]])
+
+    def __call__(self, x: Tensor, teacher: Teacher, drawn: Tensor) -> Tensor:
         """Images `[b, C, H, W]` -> the same images, moved; the teacher is not asked."""
-        return x if self.still else random_flip(random_shift(x, self.most, rng), rng)
+        return x if self.still else flipped(shifted(x, self.most, drawn[:2]), drawn[2])

@@ -170,8 +170,11 @@ class Perturb(Protocol):
     was answered about the images as they were.
     """
 
-    def __call__(self, x: Tensor, teacher: Teacher, rng: torch.Generator) -> Tensor:
-        """Draw from `rng` only."""
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """What chance decides about so many images, drawn from `rng` only."""
+
+    def __call__(self, x: Tensor, teacher: Teacher, drawn: Tensor) -> Tensor:
+        """What follows from what was drawn, on the images' device; on a GPU it may be recorded and replayed."""
 
 
 class Objective:

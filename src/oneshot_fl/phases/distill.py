@@ -9,13 +9,12 @@
 One Lightning epoch is one round, so the round is the axis of everything that is logged.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat, zip_longest
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -36,7 +35,8 @@ from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
-from oneshot_fl.phases.replay import repeated, to_capture
+from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
+from oneshot_fl.phases.replay import reads_rates, repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -63,9 +63,14 @@ class Distillation:
     """Share of what every source makes that the student is not trained on, so that it can be judged by it."""
 
 
-RATE_KEYS = {"student": "distill.student_optimizer.lr", "warm_up": "method.warm_up.optimizer.lr"}
-RATE_OF_SOURCES = "distill.generator_optimizer.lr"
-"""The keys of learning rates, by what they train, unless a method has its own."""
+class Lesson(NamedTuple):
+    """What one step of the student is given."""
+
+    entry: Entry
+    drawn: Tensor | None
+    """What chance decides about how its images are perturbed."""
+    times: Tensor | float | None
+    """What the learning rate is multiplied by, where it moves with every step."""
 
 
 class DistillModule(LightningModule):
@@ -127,22 +132,32 @@ class DistillModule(LightningModule):
 
     def _one_pass(self, optimizer: LightningOptimizer) -> None:
         """Train the student on everything in the pool once."""
+        anneal(optimizer, self._factor(0.0))
+        moves = self.schedule == "one_cycle"
+        own = self._to_capture("student", optimizer, [self.perturb] if self.perturb else [])
+        own = None if own and moves and not reads_rates(own) else own
 
-        def step(entry: Entry) -> None:
-            minimise(self, self._student_loss(entry), optimizer)
+        def step(lesson: Lesson) -> None:
+            if lesson.times is not None:
+                anneal(optimizer, lesson.times)
+            minimise(self, self._student_loss(lesson.entry, lesson.drawn), optimizer)
 
-        same = self.perturb is None and self.schedule != "one_cycle"  # which draws; whose rate moves with every step
-        for _ in self._repeated("student", optimizer, step, self._batches(optimizer), may_replay=same):
+        for _ in self._repeated("student", step, self._lessons(moves=moves, on_device=own is not None), own):
             pass
+        anneal(optimizer, self._factor(0.0))  # a number again, where steps read it from the device
 
-    def _batches(self, optimizer: LightningOptimizer) -> Iterator[Entry]:
-        """Those of one pass over the pool, each once the learning rate is what it shall be for it."""
-        settings, seen, done = self.settings, 0, len(self.history)
-        for entry in self.pool.batches(settings.batch_size, self.rng):
-            within = seen / self.pool.size
-            anneal(optimizer, factor(self.schedule, rounds_done=done, within=within, rounds=settings.rounds))
-            yield entry
-            seen += min(len(entry.y), settings.batch_size)  # a batch of one image holds it twice
+    def _lessons(self, *, moves: bool, on_device: bool) -> Iterator[Lesson]:
+        """Those of one pass over the pool, with a learning rate that moves where it is read from."""
+        seen, size = 0, self.settings.batch_size
+        for entry in self.pool.batches(size, self.rng):
+            drawn = self.perturb.draw(len(entry.y), self.rng).to(entry.x.device) if self.perturb else None
+            times = self._factor(seen / self.pool.size) if moves else None
+            yield Lesson(entry, drawn, torch.tensor(times, device=self.device) if moves and on_device else times)
+            seen += min(len(entry.y), size)  # a batch of one image holds it twice
+
+    def _factor(self, within: float) -> float:
+        """What the learning rate is multiplied by at a share of the present round."""
+        return factor(self.schedule, rounds_done=len(self.history), within=within, rounds=self.settings.rounds)
 
     def _warm_up(self, warm_up: WarmUp) -> None:
         """The student learns from the clients' mean logits; what it is then is what it began as."""
@@ -199,14 +214,20 @@ class DistillModule(LightningModule):
 
     def _again(self, optimizer: LightningOptimizer, step: Callable[[], T], times: int) -> Iterator[T]:
         """What a source's steps return."""
-        return self._repeated("generator", optimizer, lambda _: step(), repeat(None, times), may_replay=True)
+        own = self._to_capture("generator", optimizer)
+        return self._repeated("generator", lambda _: step(), repeat(None, times), own)
+
+    def _to_capture(
+        self, who: str, optimizer: LightningOptimizer, others: Iterable[Any] = ()
+    ) -> torch.optim.Optimizer | None:
+        """The optimiser whose steps may be captured; `others` are called in them too."""
+        return to_capture(self, optimizer, chain(self.objectives[who].terms.values(), others, self.modules()))
 
     def _repeated(
-        self, who: str, optimizer: LightningOptimizer, step: Callable[[G], T], given: Iterable[G], *, may_replay: bool
+        self, who: str, step: Callable[[G], T], given: Iterable[G], own: torch.optim.Optimizer | None
     ) -> Iterator[T]:
         """What steps return, with every step's terms kept: a replayed step keeps none itself."""
         terms = self._terms[who]
-        parts = chain(self.objectives[who].terms.values(), self.modules())
 
         def noted(given: G) -> tuple[T, list[dict[str, Tensor]]]:
             before = len(terms)
@@ -214,7 +235,6 @@ class DistillModule(LightningModule):
             del terms[before:]
             return result, new
 
-        own = to_capture(self, optimizer, parts) if may_replay else None
         for result, new in repeated(noted, given, optimizer=own):
             terms += new
             yield result
@@ -237,10 +257,10 @@ class DistillModule(LightningModule):
         parts = list(column.split(self.settings.batch_size))
         return last_joined(parts) if needs_several(self.ensemble) else parts
 
-    def _student_loss(self, entry: Entry) -> Tensor:
+    def _student_loss(self, entry: Entry, drawn: Tensor | None) -> Tensor:
         x = entry.x
-        if self.perturb is not None:
-            x = perturbed(self.perturb(x, lambda x: self._taught(x, entry.y), self.rng), x)
+        if self.perturb is not None and drawn is not None:
+            x = perturbed(self.perturb(x, lambda x: self._taught(x, entry.y), drawn), x)
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
             teacher = self._recalled(entry) if kept else self._taught(x, entry.y)
@@ -302,26 +322,9 @@ class DistillModule(LightningModule):
             names = values[0] if values else ()
             row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in names}
             values.clear()
-        self._require_finite(row)
+        found, rates = self._bad_student(), self._learning_rates()
+        require_finite(row, student=found, rates=rates, rate_keys=self.rate_keys)  # neither trained on nor stored
         self.history.append(row)
-
-    def _require_finite(self, row: Mapping[str, Any]) -> None:
-        """A model that diverged is reported at once, and neither trained on nor stored."""
-        bad = [*self._bad_terms(row), *self._bad_student()]
-        if not bad:
-            return
-        rates = ", ".join(f"{who} {lr}" for who, lr in self._learning_rates().items())
-        trained = dict.fromkeys(("student", *self.factories))  # the likeliest first
-        keys = dict.fromkeys(self.rate_keys.get(who, RATE_OF_SOURCES) for who in trained)
-        raise OneshotError(
-            f"server: diverged in round {row['round']} (not finite: {', '.join(bad)}); lower a learning rate of the "
-            f"server ({rates}): {' or '.join(keys)}"
-        )
-
-    def _bad_terms(self, row: Mapping[str, Any]) -> list[str]:
-        return [
-            f"{who} {name}" for who in self.objectives for name, value in row[who].items() if not math.isfinite(value)
-        ]
 
     def _bad_student(self) -> list[str]:
         """What the last step of a round left, which no loss of the round has seen."""

@@ -20,7 +20,8 @@ from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import in_words
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
-from oneshot_fl.phases.distill import RATE_KEYS, Distillation, DistillModule
+from oneshot_fl.phases.distill import Distillation, DistillModule
+from oneshot_fl.phases.diverged import RATE_KEYS
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
 from oneshot_fl.recipe import described

@@ -49,6 +49,11 @@ def to_capture(module: Any, optimizer: Any, parts: Iterable[Any]) -> torch.optim
     return own if module.replays and captures(own, parts) else None
 
 
+def reads_rates(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a captured step of it follows a learning rate that lies on the device."""
+    return all(group.get("fused") for group in optimizer.param_groups)
+
+
 def _home(part: Any) -> str:
     """The package that its class is of."""
     return type(part).__module__.partition(".")[0]

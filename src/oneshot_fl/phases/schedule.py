@@ -4,6 +4,7 @@ import math
 
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
+from torch import Tensor
 
 from oneshot_fl.parts.slots import Schedule
 
@@ -50,7 +51,7 @@ def one_cycle(share: float) -> float:
     return half_cosine((share - RISE) / (1 - RISE))
 
 
-def anneal(optimizer: torch.optim.Optimizer | LightningOptimizer, times: float) -> None:
-    """The learning rate that the optimiser began with, multiplied."""
+def anneal(optimizer: torch.optim.Optimizer | LightningOptimizer, times: Tensor | float) -> None:
+    """The learning rate that the optimiser began with, multiplied; on a device where `times` is."""
     for group in optimizer.param_groups:
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * times

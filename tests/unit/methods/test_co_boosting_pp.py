@@ -112,5 +112,5 @@ def test_while_the_gate_is_zero_labels_reach_images_through_the_clients_only(exp
 def test_as_the_code_is_no_image_is_perturbed_before_the_gate_has_learned(expert_grad, moves):
     ensemble = _gated(expert_grad=expert_grad)
     perturb = Perturbation(CLIENTS, epsilon=0.1, direction="sign")
-    moved = perturb(HALF, lambda x: ensemble(_votes(x, x.view(1, 1, 1) * ALIKE)), torch_generator(0))
+    moved = perturb(HALF, lambda x: ensemble(_votes(x, x.view(1, 1, 1) * ALIKE)), perturb.draw(1, torch_generator(0)))
     assert (moved != HALF).item() is moves

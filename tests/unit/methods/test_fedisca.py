@@ -175,7 +175,9 @@ def test_a_round_steps_over_the_snapshots_in_their_order_and_leaves_the_clients_
     module = _module(f"method.ensemble.adapt={adapt}", clients=clients)
     trusted: list[list[float]] = []
     loss = module._student_loss
-    monkeypatch.setattr(module, "_student_loss", lambda entry: trusted.append(entry.trust.tolist()) or loss(entry))
+    monkeypatch.setattr(
+        module, "_student_loss", lambda entry, drawn: trusted.append(entry.trust.tolist()) or loss(entry, drawn)
+    )
     _run(module)
     assert_close(torch.tensor(trusted), (torch.arange(3) / 3).view(3, 1).expand(3, 6))
     for client, state in zip(clients, states, strict=True):

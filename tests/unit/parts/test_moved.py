@@ -16,7 +16,7 @@ def test_every_image_is_moved_by_itself_and_mirrored_or_not():
     move = Moved(server_of(), share=0.25, colour_only=False)
     image = torch.zeros(1, 1, 8, 8)
     image[..., 3, 2] = 1
-    seen = move(image.expand(200, 1, 8, 8), _never_asked, torch_generator(0))
+    seen = move(image.expand(200, 1, 8, 8), _never_asked, move.draw(200, torch_generator(0)))
     rows, columns = seen[:, 0].amax(dim=2).argmax(dim=1), seen[:, 0].amax(dim=1).argmax(dim=1)
     assert set(rows.tolist()) == {1, 2, 3, 4, 5}  # two of eight pixels either way
     assert set(columns.tolist()) == {0, 1, 2, 3, 4, 5, 6, 7}  # 2 and, mirrored, 5: two either way
@@ -25,7 +25,8 @@ def test_every_image_is_moved_by_itself_and_mirrored_or_not():
 @pytest.mark.parametrize("colour_only", [True, False])
 def test_grey_images_may_stay_as_they_are(colour_only):
     x = torch.rand(4, 1, 8, 8)
-    seen = Moved(server_of(), share=0.25, colour_only=colour_only)(x, _never_asked, torch_generator(0))
+    move = Moved(server_of(), share=0.25, colour_only=colour_only)
+    seen = move(x, _never_asked, move.draw(4, torch_generator(0)))
     assert torch.equal(seen, x) == colour_only
 
 

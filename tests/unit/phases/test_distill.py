@@ -71,13 +71,13 @@ def test_an_ensemble_that_normalises_by_the_batch_is_asked_about_no_single_image
 
 
 class _Brighter:
-    """Every pixel by one."""
+    """Every pixel by what was drawn."""
 
     def __init__(self, *, keeps_answers: bool) -> None:
         self.keeps_answers = keeps_answers
 
-    def __call__(self, x, teacher, rng):
-        return x + 1
+    def __call__(self, x, teacher, drawn):
+        return x + drawn
 
 
 @pytest.mark.parametrize("keeps_answers", [True, False])
@@ -85,7 +85,7 @@ def test_of_a_perturbed_image_the_clients_are_asked_unless_their_answers_are_kep
     client, x = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), torch.rand(2, 1, 8, 8)
     module, scored = _module([client], _Brighter(keeps_answers=keeps_answers)), []
     monkeypatch.setattr(module, "_score", lambda who, x, y, trust, teacher: scored.append((x, teacher)))
-    module._student_loss(module._entry(Made(x, torch.tensor([0, 1]))))
+    module._student_loss(module._entry(Made(x, torch.tensor([0, 1]))), torch.ones(1))
     ((seen, taught),) = scored
     assert torch.equal(seen, x + 1)
     assert torch.allclose(taught, client(x if keeps_answers else x + 1))
@@ -101,11 +101,11 @@ def test_of_a_perturbed_image_the_clients_are_asked_unless_their_answers_are_kep
     ],
 )
 def test_what_a_perturbation_of_ones_own_returns_instead_of_images_is_told_by_its_key(answer, told):
-    module = _module([FixedLogits([0.0, 4.0, 3.0])], lambda x, teacher, rng: answer)
+    module = _module([FixedLogits([0.0, 4.0, 3.0])], lambda x, teacher, drawn: answer)
     entry = module._entry(Made(torch.rand(2, 1, 8, 8), torch.tensor([0, 1])))
     line = rf"^method\.perturb: returns {told}, and must return as many .*, shape \[2, 1, 8, 8\] \(float32\) here$"
     with pytest.raises(OneshotError, match=line):
-        module._student_loss(entry)
+        module._student_loss(entry, torch.empty(0))
 
 
 class _Given(nn.Module):
