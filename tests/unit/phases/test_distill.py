@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
@@ -17,7 +18,9 @@ from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Loop, Made, Objective
 from oneshot_fl.parts.terms import Distillation as Divergence
 from oneshot_fl.parts.view import View
+from oneshot_fl.phases import distill
 from oneshot_fl.phases.distill import Distillation, DistillModule, frozen
+from oneshot_fl.phases.schedule import one_cycle
 from oneshot_fl.phases.trainer import trainer_of
 from tests.parts import CPU, SMALL, FixedLogits, server_of
 
@@ -150,6 +153,32 @@ class _Negatives(_Given):
 
     def make(self, turn):
         return Made(-torch.cat(turn.made), None)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_rate_that_moves_lies_on_the_device_for_steps_that_can_read_it_and_is_a_number_after_them(fused, monkeypatch):
+    seen: list[object] = []
+    rates: list[object] = []
+
+    def steps(step, given, *, optimizer):
+        seen.append(optimizer)
+        return [step(each) for each in given]
+
+    monkeypatch.setattr(distill, "repeated", steps)
+    module = _module([nn.Sequential(nn.Flatten(), nn.Linear(64, 3))])
+    module.schedule, module.replays = "one_cycle", True
+    module.settings = replace(SETTINGS, rounds=10)
+    module.objectives["student"] = Objective({"kl": Divergence(1.0, temperature=1.0)})
+    module.pool.add(module._entry(Made(torch.rand(8, 1, 8, 8), torch.zeros(8, dtype=torch.long))))
+    own = torch.optim.SGD(module.student.parameters(), lr=0.1, fused=fused)
+    monkeypatch.setattr(
+        distill, "minimise", lambda module, loss, optimizer: rates.append(optimizer.param_groups[0]["lr"])
+    )
+    module._one_pass(LightningOptimizer(own))
+    assert seen == [own if fused else None]
+    assert [float(rate) for rate in rates] == pytest.approx([0.1 * one_cycle(0.0), 0.1 * one_cycle(0.05)])
+    assert {isinstance(rate, torch.Tensor) for rate in rates} == {fused}
+    assert own.param_groups[0]["lr"] == 0.1 * one_cycle(0.0)
 
 
 def _levels(images) -> set[float]:

@@ -12,7 +12,7 @@ from torch import nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.phases import replay
-from oneshot_fl.phases.replay import FEWEST, captured, captures, copied, repeated
+from oneshot_fl.phases.replay import FEWEST, captured, captures, copied, reads_rates, repeated
 from oneshot_fl.phases.trainer import TrainerSettings, trainer_of
 from tests.parts import server_of
 
@@ -39,6 +39,12 @@ def test_only_steps_of_known_optimisers_and_parts_are_captured():
     assert not captures(_of(OwnOptimizer), parts)
     assert not captures(_of(torch.optim.LBFGS), parts)  # it counts in Python, and cannot be captured
     assert not captures(_of(SGD), [*parts, OwnPart()])
+
+
+def test_only_a_fused_optimiser_reads_a_learning_rate_in_a_replay():
+    parameters = [nn.Parameter(torch.zeros(1))]
+    assert reads_rates(SGD(parameters, lr=0.1, fused=True))
+    assert not reads_rates(SGD(parameters, lr=0.1))
 
 
 def test_without_an_optimiser_nothing_is_fetched_ahead():
