@@ -36,7 +36,7 @@ from oneshot_fl.parts.received import perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
-from oneshot_fl.phases.replay import reads_rates, repeated, to_capture
+from oneshot_fl.phases.replay import repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -134,8 +134,7 @@ class DistillModule(LightningModule):
         """Train the student on everything in the pool once."""
         anneal(optimizer, self._factor(0.0))
         moves = self.schedule == "one_cycle"
-        own = self._to_capture("student", optimizer, [self.perturb] if self.perturb else [])
-        own = None if own and moves and not reads_rates(own) else own
+        own = self._to_capture("student", optimizer, filter(None, [self.perturb]), rate_moves=moves)
 
         def step(lesson: Lesson) -> None:
             if lesson.times is not None:
@@ -218,10 +217,10 @@ class DistillModule(LightningModule):
         return self._repeated("generator", lambda _: step(), repeat(None, times), own)
 
     def _to_capture(
-        self, who: str, optimizer: LightningOptimizer, others: Iterable[Any] = ()
+        self, who: str, optimizer: LightningOptimizer, others: Iterable[Any] = (), **moving: bool
     ) -> torch.optim.Optimizer | None:
         """The optimiser whose steps may be captured; `others` are called in them too."""
-        return to_capture(self, optimizer, chain(self.objectives[who].terms.values(), others, self.modules()))
+        return to_capture(self, optimizer, chain(self.objectives[who].terms.values(), others, self.modules()), **moving)
 
     def _repeated(
         self, who: str, step: Callable[[G], T], given: Iterable[G], own: torch.optim.Optimizer | None

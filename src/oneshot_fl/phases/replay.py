@@ -43,15 +43,20 @@ def captures(optimizer: torch.optim.Optimizer, parts: Iterable[Any]) -> bool:
     return known and all(_home(part) in KNOWN for part in parts)
 
 
-def to_capture(module: Any, optimizer: Any, parts: Iterable[Any]) -> torch.optim.Optimizer | None:
-    """The optimiser inside one of Lightning's, for `repeated`, where the module's steps may be captured."""
+def to_capture(
+    module: Any, optimizer: Any, parts: Iterable[Any], *, rate_moves: bool = False
+) -> torch.optim.Optimizer | None:
+    """The optimiser inside one of Lightning's, for `repeated`, where the module's steps may be captured.
+
+    Args:
+        module: that `Replays` told.
+        optimizer: Lightning's.
+        parts: what is called in a step.
+        rate_moves: from step to step, which a replay follows where its optimiser reads the rate on the device.
+    """
     own = optimizer.optimizer
-    return own if module.replays and captures(own, parts) else None
-
-
-def reads_rates(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a captured step of it follows a learning rate that lies on the device."""
-    return all(group.get("fused") for group in optimizer.param_groups)
+    follows = not rate_moves or all(group.get("fused") for group in own.param_groups)
+    return own if module.replays and follows and captures(own, parts) else None
 
 
 def _home(part: Any) -> str:

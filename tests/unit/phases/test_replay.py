@@ -3,6 +3,7 @@
 from collections import namedtuple
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.phases import replay
-from oneshot_fl.phases.replay import FEWEST, captured, captures, copied, reads_rates, repeated
+from oneshot_fl.phases.replay import FEWEST, captured, captures, copied, repeated, to_capture
 from oneshot_fl.phases.trainer import TrainerSettings, trainer_of
 from tests.parts import server_of
 
@@ -41,10 +42,19 @@ def test_only_steps_of_known_optimisers_and_parts_are_captured():
     assert not captures(_of(SGD), [*parts, OwnPart()])
 
 
-def test_only_a_fused_optimiser_reads_a_learning_rate_in_a_replay():
-    parameters = [nn.Parameter(torch.zeros(1))]
-    assert reads_rates(SGD(parameters, lr=0.1, fused=True))
-    assert not reads_rates(SGD(parameters, lr=0.1))
+@pytest.mark.parametrize(
+    ("replays", "fused", "rate_moves", "captured"),
+    [
+        (True, True, True, True),
+        (True, False, True, False),  # it takes a number into the graph
+        (True, False, False, True),
+        (False, True, False, False),
+    ],
+)
+def test_a_rate_that_moves_is_followed_by_a_fused_optimiser_alone(replays, fused, rate_moves, captured):
+    own = SGD([nn.Parameter(torch.zeros(1))], lr=0.1, fused=fused)
+    module, lightnings = SimpleNamespace(replays=replays), SimpleNamespace(optimizer=own)
+    assert to_capture(module, lightnings, [nn.ReLU()], rate_moves=rate_moves) is (own if captured else None)
 
 
 def test_without_an_optimiser_nothing_is_fetched_ahead():
