@@ -35,7 +35,8 @@ class TrainerSettings:
     cuda_graphs: bool = True
     """Whether steps that do the same again and again become CUDA graphs (`phases.replay`).
 
-    Changes no number but those that a model's own layers draw, as dropout does.
+    Changes no number but those that a model's own layers draw, as dropout does, and the last digits of a learning rate
+    that moves with every step.
     """
 
     def resolved(self) -> "TrainerSettings":
