@@ -22,6 +22,8 @@ class Slot(NamedTuple):
     methods: tuple[str, ...]
     values: tuple[str, ...]
     """Of the class, or set on the part when it is made."""
+    module: bool = True
+    """Whether it is an nn.Module."""
 
 
 SOURCE = Slot(
@@ -35,6 +37,12 @@ ENSEMBLE = Slot(
     methods=("forward", "remember", "recall", "refit"),
     values=("needs",),
 )
+PERTURB = Slot(
+    "a perturbation has draw(count, rng), and is called with images, the teacher and what was drawn",
+    methods=("draw",),
+    values=(),
+    module=False,
+)
 
 
 TERMS = ("method.objective", "method.student", "method.warm_up.student", "recite.objective")
@@ -46,7 +54,8 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     """Before clients train for a part that cannot take its place.
 
     Raises:
-        OneshotError: the class of a source or of the ensemble lacks something, or a part needs what there is not.
+        OneshotError: the class of a source, of the ensemble or of the perturbation lacks something, or a part needs
+            what there is not.
     """
     for key, node in terms_at(settings, TERMS).items():
         _check_needs(key, node, "a loss term", NEEDS_OF_VIEW)
@@ -57,8 +66,9 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     method = settings["method"]
     for key, node in sources_of(method).items():
         _check_class(key, node, SOURCE)
-    if method.get("ensemble") is not None:
-        _check_class("method.ensemble", method["ensemble"], ENSEMBLE)
+    for name, slot in (("ensemble", ENSEMBLE), ("perturb", PERTURB)):
+        if method.get(name) is not None:
+            _check_class(f"method.{name}", method[name], slot)
 
 
 def terms_at(settings: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
@@ -104,7 +114,7 @@ def _check_class(key: str, node: Any, slot: Slot) -> None:
     if not isinstance(target, type):  # what a function makes is known when it is made
         return
     own = [each for each in target.__mro__ if each not in (nn.Module, object)]
-    lacking = [] if issubclass(target, nn.Module) else ["is no nn.Module"]
+    lacking = ["is no nn.Module"] if slot.module and not issubclass(target, nn.Module) else []
     lacking += [f"has no method {name}" for name in slot.methods if not any(name in vars(each) for each in own)]
     lacking += [f"has no {name}" for name in slot.values if not (hasattr(target, name) or _sets(own, name))]
     if lacking:

@@ -39,6 +39,20 @@ def received(made: Any, *, spec: DataSpec, key: str) -> Made:
     return made if made.y is None else made._replace(y=_labels(made.y, n, spec.classes, key))
 
 
+def chance(drawn: Any) -> Tensor:
+    """What a perturbation drew, as it is.
+
+    Raises:
+        OneshotError: it is no tensor.
+    """
+    if isinstance(drawn, Tensor):
+        return drawn
+    raise OneshotError(
+        f"method.perturb: draw returns {_told(drawn)}, and must return a tensor, torch.empty(0) where chance decides "
+        "nothing"
+    )
+
+
 def perturbed(answer: Any, x: Tensor) -> Tensor:
     """What a perturbation made of images `[b, C, H, W]`, as it is.
 

@@ -32,7 +32,7 @@ from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
-from oneshot_fl.parts.received import perturbed, received
+from oneshot_fl.parts.received import chance, perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
@@ -149,7 +149,7 @@ class DistillModule(LightningModule):
         """Those of one pass over the pool, with a learning rate that moves where it is read from."""
         seen, size = 0, self.settings.batch_size
         for entry in self.pool.batches(size, self.rng):
-            drawn = self.perturb.draw(len(entry.y), self.rng).to(entry.x.device) if self.perturb else None
+            drawn = chance(self.perturb.draw(len(entry.y), self.rng)).to(entry.x.device) if self.perturb else None
             times = self._factor(seen / self.pool.size) if moves else None
             yield Lesson(entry, drawn, torch.tensor(times, device=self.device) if moves and on_device else times)
             seen += min(len(entry.y), size)  # a batch of one image holds it twice

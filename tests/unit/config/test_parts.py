@@ -75,6 +75,12 @@ class Looking(Spoken):
     needs = {"classifiers", "feature"}
 
 
+class Shaken:
+    def __init__(self, server): ...
+
+    def __call__(self, x, teacher, rng): ...
+
+
 class Start:
     needs = ["client_start"]
 
@@ -148,6 +154,12 @@ def test_of_several_sources_the_one_that_lacks_something_is_named(own):
 def test_an_ensemble_that_lacks_something_is_told(own, name, lacks):
     with pytest.raises(OneshotError, match=rf"^method\.ensemble\._target_={own}\.{name}: {lacks}; an ensemble is"):
         check(compose_config(*_ensemble(f"{own}.{name}")))
+
+
+def test_a_perturbation_that_draws_by_itself_is_told(own):
+    line = rf"^method\.perturb\._target_={own}\.Shaken: has no method draw; a perturbation has draw\(count, rng\)"
+    with pytest.raises(OneshotError, match=line):
+        check(compose_config("method=feddf", f"+method.perturb={{_target_: {own}.Shaken}}"))
 
 
 def test_of_an_ensemble_that_never_changes_forward_is_enough(own):

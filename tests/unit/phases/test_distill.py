@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -109,6 +110,13 @@ def test_what_a_perturbation_of_ones_own_returns_instead_of_images_is_told_by_it
     line = rf"^method\.perturb: returns {told}, and must return as many .*, shape \[2, 1, 8, 8\] \(float32\) here$"
     with pytest.raises(OneshotError, match=line):
         module._student_loss(entry, torch.empty(0))
+
+
+def test_a_perturbation_of_ones_own_that_draws_no_tensor_is_told_by_its_key():
+    module = _module([FixedLogits([0.0, 4.0, 3.0])], SimpleNamespace(draw=lambda count, rng: None))
+    module.pool.add(module._entry(Made(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))))
+    with pytest.raises(OneshotError, match=r"^method\.perturb: draw returns NoneType, and must return a tensor, "):
+        next(module._lessons(moves=False, on_device=False))
 
 
 class _Given(nn.Module):
