@@ -217,10 +217,11 @@ class DistillModule(LightningModule):
         return self._repeated("generator", lambda _: step(), repeat(None, times), own)
 
     def _to_capture(
-        self, who: str, optimizer: LightningOptimizer, others: Iterable[Any] = (), **moving: bool
+        self, who: str, optimizer: LightningOptimizer, others: Iterable[Any] = (), *, rate_moves: bool = False
     ) -> torch.optim.Optimizer | None:
         """The optimiser whose steps may be captured; `others` are called in them too."""
-        return to_capture(self, optimizer, chain(self.objectives[who].terms.values(), others, self.modules()), **moving)
+        parts = chain(self.objectives[who].terms.values(), others, self.modules())
+        return to_capture(self, optimizer, parts, rate_moves=rate_moves)
 
     def _repeated(
         self, who: str, step: Callable[[G], T], given: Iterable[G], own: torch.optim.Optimizer | None
@@ -321,8 +322,7 @@ class DistillModule(LightningModule):
             names = values[0] if values else ()
             row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in names}
             values.clear()
-        found, rates = self._bad_student(), self._learning_rates()
-        require_finite(row, student=found, rates=rates, rate_keys=self.rate_keys)  # neither trained on nor stored
+        require_finite(row, student=self._bad_student(), rates=self._learning_rates(), rate_keys=self.rate_keys)
         self.history.append(row)
 
     def _bad_student(self) -> list[str]:

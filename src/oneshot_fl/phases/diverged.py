@@ -14,7 +14,7 @@ RATE_OF_SOURCES = "distill.generator_optimizer.lr"
 def require_finite(
     row: Mapping[str, Any], *, student: Iterable[str], rates: Mapping[str, float], rate_keys: Mapping[str, str]
 ) -> None:
-    """Nothing where all is finite.
+    """Nothing where all is finite; what is not is told at once, and neither trained on nor stored.
 
     Args:
         row: a round's, with the loss terms of whoever has some by their names.
