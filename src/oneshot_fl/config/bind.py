@@ -20,12 +20,12 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.attacks import poisons
-from oneshot_fl.parts.slots import Method, WarmUpRecipe
+from oneshot_fl.parts.slots import Method, WarmUpRecipe, of_source
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, Kind
 from oneshot_fl.phases.clients.training import Training
-from oneshot_fl.phases.distill import Distillation, of_source
+from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.diverged import RATE_KEYS
 from oneshot_fl.phases.fidelity import FidelityReference
 from oneshot_fl.phases.global_model import StudentPlan

@@ -235,6 +235,17 @@ class Loop:
     """Of the student's learning rate over all rounds."""
     warm_up: WarmUp | None = None
 
+    @property
+    def optimizers(self) -> dict[str, OptimizerFactory]:
+        """By what they train."""
+        sources = {of_source(name): source.optimizer for name, source in self.sources.items() if source.optimizer}
+        return {**sources, "student": self.optimizer, **({"warm_up": self.warm_up.optimizer} if self.warm_up else {})}
+
+
+def of_source(name: str) -> str:
+    """What a source is called among what has an optimiser."""
+    return f"source {name}"
+
 
 @dataclass(frozen=True)
 class WarmUpRecipe:

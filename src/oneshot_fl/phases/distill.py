@@ -27,13 +27,13 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, Mode
 from oneshot_fl.models.mode import frozen
-from oneshot_fl.models.optimizers import OptimizerFactory, fused
+from oneshot_fl.models.optimizers import fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.ensembles import NoTeacher, needs_several
 from oneshot_fl.parts.pools import Entry, joined
 from oneshot_fl.parts.received import chance, perturbed, received
-from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp
+from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp, of_source
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
 from oneshot_fl.phases.replay import repeated, to_capture
@@ -100,7 +100,7 @@ class DistillModule(LightningModule):
         began = members_of(student) if "start" in loop.student.needs else []
         self.starts = nn.ModuleList(ClientBank([deepcopy(member)]) for member in began)
         self.settings, self.schedule, self.warm_up = settings, loop.schedule, loop.warm_up
-        self.factories, self.rate_keys = _factories(loop), rate_keys
+        self.factories, self.rate_keys = loop.optimizers, rate_keys
         self.rng = torch_generator(settings.seed, "distill")
         for source in loop.sources.values():
             source.begin(self.rng)
@@ -118,8 +118,12 @@ class DistillModule(LightningModule):
 
     def _optimizer(self, who: str) -> Any:
         """None for a source that has nothing to train."""
+        return self._by_name().get(who)
+
+    def _by_name(self) -> dict[str, Any]:
+        """The optimisers by what they train."""
         found: Any = self.optimizers()  # Lightning hands over a list only where there are several
-        return dict(zip(self.factories, found if isinstance(found, list) else [found], strict=True)).get(who)
+        return dict(zip(self.factories, found if isinstance(found, list) else [found], strict=True))
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
@@ -143,7 +147,7 @@ class DistillModule(LightningModule):
 
         for _ in self._repeated("student", step, self._lessons(moves=moves, on_device=own is not None), own):
             pass
-        anneal(optimizer, self._factor(0.0))  # a number again, where steps read it from the device
+        anneal(optimizer, self._factor(1.0))  # a number again, where steps read it from the device
 
     def _lessons(self, *, moves: bool, on_device: bool) -> Iterator[Lesson]:
         """Those of one pass over the pool, with a learning rate that moves where it is read from."""
@@ -333,17 +337,6 @@ class DistillModule(LightningModule):
         return [*([f"student's {tensor}"] if tensor else []), *([] if answers else ["student's answers"])]
 
     def _learning_rates(self) -> dict[str, float]:
-        found: Any = self.optimizers()
-        optimizers = found if isinstance(found, list) else [found]
-        return {who: each.param_groups[0]["lr"] for who, each in zip(self.factories, optimizers, strict=True)}
-
-
-def of_source(name: str) -> str:
-    """What a source is called among what has an optimiser."""
-    return f"source {name}"
-
-
-def _factories(loop: Loop) -> dict[str, OptimizerFactory]:
-    """Optimisers by what they train."""
-    sources = {of_source(name): source.optimizer for name, source in loop.sources.items() if source.optimizer}
-    return {**sources, "student": loop.optimizer, **({"warm_up": loop.warm_up.optimizer} if loop.warm_up else {})}
+        """Those that the optimisers began with, which is what their keys set."""
+        groups = {who: each.param_groups[0] for who, each in self._by_name().items()}
+        return {who: group.get("initial_lr", group["lr"]) for who, group in groups.items()}

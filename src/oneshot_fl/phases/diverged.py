@@ -19,7 +19,7 @@ def require_finite(
     Args:
         row: a round's, with the loss terms of whoever has some by their names.
         student: what of the student itself is not finite.
-        rates: the present learning rates, by what they train.
+        rates: learning rates, by what they train.
         rate_keys: of those, where they are not `RATE_OF_SOURCES`.
 
     Raises:

@@ -186,7 +186,7 @@ def test_a_rate_that_moves_lies_on_the_device_for_steps_that_can_read_it_and_is_
     assert seen == [own if fused else None]
     assert [float(rate) for rate in rates] == pytest.approx([0.1 * one_cycle(0.0), 0.1 * one_cycle(0.05)])
     assert {isinstance(rate, torch.Tensor) for rate in rates} == {fused}
-    assert own.param_groups[0]["lr"] == 0.1 * one_cycle(0.0)
+    assert own.param_groups[0]["lr"] == 0.1 * one_cycle(0.1)
 
 
 def _levels(images) -> set[float]:

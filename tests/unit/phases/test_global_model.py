@@ -24,14 +24,14 @@ from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
 from oneshot_fl.parts.moved import Moved
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.slots import Method, WarmUpRecipe
+from oneshot_fl.parts.slots import Method, WarmUpRecipe, of_source
 from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
 from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.phases import global_model
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
-from oneshot_fl.phases.distill import Distillation, DistillModule, of_source
+from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
 from tests.parts import SMALL as SPEC
