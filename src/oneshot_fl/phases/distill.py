@@ -138,7 +138,8 @@ class DistillModule(LightningModule):
         """Train the student on everything in the pool once."""
         anneal(optimizer, self._factor(0.0))
         moves = self.schedule == "one_cycle"
-        own = self._to_capture("student", optimizer, filter(None, [self.perturb]), rate_moves=moves)
+        called = [] if self.perturb is None else [self.perturb]
+        own = self._to_capture("student", optimizer, called, rate_moves=moves)
 
         def step(lesson: Lesson) -> None:
             if lesson.times is not None:
@@ -153,10 +154,12 @@ class DistillModule(LightningModule):
         """Those of one pass over the pool, with a learning rate that moves where it is read from."""
         seen, size = 0, self.settings.batch_size
         for entry in self.pool.batches(size, self.rng):
-            drawn = chance(self.perturb.draw(len(entry.y), self.rng)).to(entry.x.device) if self.perturb else None
+            count = len(entry.y)
             times = self._factor(seen / self.pool.size) if moves else None
-            yield Lesson(entry, drawn, torch.tensor(times, device=self.device) if moves and on_device else times)
-            seen += min(len(entry.y), size)  # a batch of one image holds it twice
+            drawn = None if self.perturb is None else chance(self.perturb.draw(count, self.rng)).to(entry.x.device)
+            rate = torch.full((), times, device=self.device) if times is not None and on_device else times
+            yield Lesson(entry, drawn, rate)
+            seen += min(count, size)  # a batch of one image holds it twice
 
     def _factor(self, within: float) -> float:
         """What the learning rate is multiplied by at a share of the present round."""

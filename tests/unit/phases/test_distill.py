@@ -119,6 +119,20 @@ def test_a_perturbation_of_ones_own_that_draws_no_tensor_is_told_by_its_key():
         next(module._lessons(moves=False, on_device=False))
 
 
+class _Steps(nn.ModuleList):
+    """A perturbation of several steps, of which there are none; it is false, and a perturbation."""
+
+    def draw(self, count, rng):
+        return torch.rand(count, generator=rng)
+
+
+def test_a_perturbation_without_length_is_one_too():
+    module = _module([FixedLogits([0.0, 4.0, 3.0])], _Steps())
+    module.pool.add(module._entry(Made(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))))
+    (lesson,) = module._lessons(moves=False, on_device=False)
+    assert lesson.drawn.shape == (2,)
+
+
 class _Given(nn.Module):
     """A source that hands over whatever it was given."""
 
