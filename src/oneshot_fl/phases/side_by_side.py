@@ -1,6 +1,6 @@
 """Artifacts of a phase that do not depend on each other: made one after the other, by processes, or by Ray."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,8 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
         wanted: what is needed; what a `make` refers to is copied to the workers.
         steps: of the task, one number for each.
         context: see there.
-        task: the progress; a worker's artifact counts when it is there.
+        task: the progress, in which what workers do counts as they do it; a task of a cluster tells nothing before its
+            artifact is there.
 
     Raises:
         OneshotError: one cannot be made, or a worker died.
@@ -50,9 +51,11 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
             done.for_this_job.update(missing)
             helpers.enter_context(helped([wanted[k] for k in missing], store, min(context.workers, len(missing)) - 1))
         elif len(missing) > 1:
-            for k in _by_workers(wanted, missing, context):
-                done.for_this_job.add(k)
-                done.reach(k)
+            done.reach(set(range(len(wanted))).difference(missing))
+            with task.shared():
+                made = _by_workers(wanted, missing, context)
+            done.for_this_job.update(made)
+            done.reach(made)
         found = store.get_or_make_all(wanted, waiting=note, done=done)
     return [replace(one, from_store=one.from_store and k not in done.for_this_job) for k, one in enumerate(found)]
 
@@ -76,11 +79,11 @@ class _Counted:
         """It is there."""
         if artifact.from_store and k not in self.for_this_job:
             self.task.from_store(self.steps[k])
-        self.reach(k)
+        self.reach([k])
 
-    def reach(self, k: int) -> None:
-        """Its steps are done."""
-        self.reached.add(k)
+    def reach(self, numbers: Iterable[int]) -> None:
+        """Their steps are done."""
+        self.reached.update(numbers)
         self.task.reach(sum(self.steps[each] for each in self.reached))
 
 

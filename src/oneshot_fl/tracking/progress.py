@@ -2,11 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import IO
+from uuid import uuid4
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -35,6 +37,8 @@ class Task:
         self._bars, self._name, self._unit, self._total = bars, name, unit, total
         self._begun, self._stored = time.perf_counter(), 0
         self._id = bars.add_task(name, total=total, detail="")
+        self._before = 0
+        self._elsewhere: Path | None = None
         self.over = False
 
     def advance(self, detail: str = "") -> None:
@@ -68,8 +72,28 @@ class Task:
         if not self._bars.console.is_terminal:
             self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip())
 
-    def __reduce__(self) -> tuple[Callable[[str, int, str], "Task"], tuple[str, int, str]]:
-        return _silent, (self._name, self._total, self._unit)  # in another process nobody would see it
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """While the block runs, steps that other processes of this machine take with a copy of it count too."""
+        with TemporaryDirectory(prefix="oneshot-fl-progress-", ignore_cleanup_errors=True) as folder:
+            self._before, self._elsewhere = self.completed, Path(folder)
+            try:
+                yield
+            finally:
+                self._elsewhere = None
+
+    def look(self) -> None:
+        """Count what other processes have done.
+
+        Raises:
+            OSError: they cannot be asked.
+        """
+        if self._elsewhere is not None:
+            steps = sum(file.stat().st_size for file in self._elsewhere.iterdir())
+            self._bars.update(self._id, completed=max(self.completed, self._before + steps))
+
+    def __reduce__(self) -> tuple[type["TaskElsewhere"], tuple[Path | None]]:
+        return TaskElsewhere, (self._elsewhere,)
 
     def _report(self) -> str:
         """What was done in what time, and what was found in the store, which takes no time worth telling."""
@@ -81,8 +105,27 @@ class Task:
         return f"{self._total - self._stored} of {self._total} {self._unit} {seconds}, the rest from store"
 
 
-def _silent(name: str, total: int, unit: str) -> Task:
-    return Progress(Console(quiet=True)).task(name, total, unit)
+class TaskElsewhere:
+    """The task as a copy in another process has it: a file of as many bytes as it has taken steps.
+
+    Args:
+        folder: where that file goes; None: nobody looks.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / uuid4().hex
+        self.completed = 0
+
+    def advance(self, detail: str = "") -> None:
+        """One step more."""
+        self.reach(self.completed + 1)
+
+    def reach(self, completed: int, detail: str = "") -> None:
+        """At least `completed` steps are done."""
+        new, self.completed = completed - self.completed, completed
+        if self._file is not None:
+            with suppress(OSError), self._file.open("ab") as file:  # on another machine there is no such folder
+                file.write(bytes(new))
 
 
 class Progress:
@@ -121,6 +164,9 @@ class Progress:
         """Say every few seconds in the run's folder, and once a minute where there is no terminal, how far it is."""
         said = time.monotonic()
         while not self._over.wait(RENEWED):
+            for task in self._tasks:
+                with suppress(OSError):  # the task may end meanwhile
+                    task.look()
             line = self.now()
             with suppress(OSError):  # a disk may fail for a moment, and the next line may get there
                 self._renew(line)

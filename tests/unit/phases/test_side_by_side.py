@@ -1,3 +1,4 @@
+import pickle
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -76,6 +77,23 @@ def test_workers_that_have_read_other_code_are_replaced_once(context, wanted, ma
         make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
     assert ended == [{"wait": True}]
     assert made == ([] if stale == 2 else [0, 1, 2])
+
+
+def test_what_workers_do_counts_as_they_do_it_beside_what_is_in_the_store(context, wanted, task, monkeypatch):
+    class Working(_HereInstead):
+        def __call__(self, jobs):
+            its_own = pickle.loads(pickle.dumps(task))
+            its_own.advance("client 2 of 3")
+            task.look()
+            told.append(task.completed)
+            return super().__call__(jobs)
+
+    told = []
+    monkeypatch.setattr(side_by_side, "Parallel", Working)
+    context.store.get_or_make("clients", {"k": 0}, wanted[0].make)
+    make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
+    assert told == [2 + 1]
+    assert task.completed == 6
 
 
 def test_workers_share_the_threads(context, wanted, task, monkeypatch):

@@ -1,5 +1,6 @@
 import errno
 import io
+import pickle
 import time
 from pathlib import Path
 
@@ -61,6 +62,45 @@ def test_on_a_terminal_the_bar_shows_what_is_done():
     assert "distillation" in text.getvalue()
     assert "3/4" in text.getvalue()
     assert "accuracy 0.500" in text.getvalue()
+
+
+def test_what_copies_in_other_processes_do_counts_too():
+    task = Progress(Console(quiet=True)).task("local training", 20, "client epochs")
+    task.reach(5)
+    with task.shared():
+        one, other = (pickle.loads(pickle.dumps(task)) for _ in range(2))
+        one.advance("client 1 of 2")
+        one.advance("client 1 of 2")
+        other.reach(4)
+        other.reach(other.completed + 3)
+        task.look()
+        assert task.completed == 5 + 2 + 7
+        task.reach(18)
+        task.look()
+        assert task.completed == 18
+    one.advance()
+    task.look()
+    assert task.completed == 18
+
+
+def test_a_copy_that_nobody_looks_at_still_counts_for_itself():
+    task = pickle.loads(pickle.dumps(Progress(Console(quiet=True)).task("recitals", 4, "images")))
+    task.reach(3)
+    task.advance()
+    assert task.completed == 4
+
+
+def test_a_line_tells_what_copies_in_other_processes_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.tracking.progress.RENEWED", 0.01)
+    with Progress(Console(quiet=True), tmp_path) as progress:
+        task = progress.task("local training", 10, "client epochs")
+        with task.shared():
+            pickle.loads(pickle.dumps(task)).reach(3)
+            deadline = time.monotonic() + 60
+            while task.completed < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    assert progress.now().startswith("local training: 3 of 10 client epochs after ")
 
 
 @pytest.mark.parametrize(
