@@ -13,7 +13,6 @@ LONGER = (
     "clients.batch_size=64",
     "distill.rounds=5",
     "distill.generator_steps=5",
-    "distill.batch_size=8",
     "stratify.steps=5",
 )
 """Enough steps of every kind to replay some."""
@@ -23,20 +22,20 @@ EXACTLY, ROUNDED = 0.0, 0.01
 """A learning rate that moves within a pass has fewer digits where steps read it from the device."""
 
 
-@pytest.mark.parametrize(
-    ("method", "of_the_server", "within"),  # generators: every round; students: the rounds with 4 batches or more
+@pytest.mark.parametrize(  # generators are replayed in every round, students in those with 4 batches or more
+    ("method", "batch", "of_the_server", "within"),
     [
-        ("dense", 5 + 2, EXACTLY),
-        ("fedhydra", 5 + 2, EXACTLY),
-        ("co_boosting", 5 + 2, EXACTLY),
-        ("fedchorus", 5, ROUNDED),
+        ("dense", 8, 5 + 2, EXACTLY),
+        ("fedhydra", 8, 5 + 2, EXACTLY),
+        ("co_boosting", 8, 5 + 2, EXACTLY),
+        ("fedchorus", 64, 5, ROUNDED),
     ],
 )
-def test_replayed_runs_find_what_plain_ones_find(tiny, tmp_path, monkeypatch, method, of_the_server, within):
+def test_replayed_runs_find_what_plain_ones_find(tiny, tmp_path, monkeypatch, method, batch, of_the_server, within):
     captured = []
 
     def run(name: str):
-        overrides = (f"method={method}", f"store={tmp_path / name / 'store'}", *LONGER)
+        overrides = (f"method={method}", f"store={tmp_path / name / 'store'}", f"distill.batch_size={batch}", *LONGER)
         return run_config(tiny(*overrides), tmp_path / name)
 
     def by_steps(step, static):
