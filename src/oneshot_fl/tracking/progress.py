@@ -88,8 +88,8 @@ class Task:
         Raises:
             OSError: they cannot be asked.
         """
-        if self._elsewhere is not None:
-            steps = sum(file.stat().st_size for file in self._elsewhere.iterdir())
+        if folder := self._elsewhere:  # which may be gone in a moment
+            steps = sum(file.stat().st_size for file in folder.iterdir())
             self._bars.update(self._id, completed=max(self.completed, self._before + steps))
 
     def __reduce__(self) -> tuple[type["TaskElsewhere"], tuple[Path | None]]:
@@ -122,7 +122,8 @@ class TaskElsewhere:
 
     def reach(self, completed: int, detail: str = "") -> None:
         """At least `completed` steps are done."""
-        new, self.completed = completed - self.completed, completed
+        new = max(0, completed - self.completed)
+        self.completed += new
         if self._file is not None:
             with suppress(OSError), self._file.open("ab") as file:  # on another machine there is no such folder
                 file.write(bytes(new))

@@ -73,6 +73,7 @@ def test_what_copies_in_other_processes_do_counts_too():
         one.advance("client 1 of 2")
         other.reach(4)
         other.reach(other.completed + 3)
+        other.reach(1)
         task.look()
         assert task.completed == 5 + 2 + 7
         task.reach(18)
