@@ -35,9 +35,11 @@ NO_IMAGE = ("is not a readable image", "remove or replace it")
 """What is wrong with those, and the remedy."""
 DEEP = ("I", "F")
 """Modes of one channel with more than 8 bits, besides those that begin with `I;16`."""
-WHITE_OF_16_BITS = 65535
-PHOTOMETRIC = 262
-"""The TIFF tag that is 0 where 0 is white."""
+WHITE_OF_8_BITS, WHITE_OF_16_BITS = 255, 65535
+BITS, PHOTOMETRIC, PLANAR = 258, 262, 284
+"""Tags of TIFF: the bits of each channel, 0 where 0 is white, and 2 where channels lie one behind the other."""
+LOW_GREYS = {"L;2": 3, "L;4": 15}
+"""White in files of 2 and 4 bits, by the name that Pillow has for them."""
 MID_GREY = 128
 
 Byte = Annotated[int, Rule("a whole number from 0 (black) to 255 (white)", lambda value: 0 <= value <= 255)]
@@ -170,15 +172,16 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
     _refuse_several(image)
     if 0 in image.size:
         raise UnsuitableImageError("has no pixels", "remove or replace it")
-    deep_colour = not _is_deep_grey(image) and ";16" in str(getattr(image, "tile", ""))
-    stretched_from = _pgm_maximum(image)
+    deep_colour, header, low = _white_of_colour(image), _pnm_maximum(image), _white_of_low_grey(image)
     image.load()
     upright = ImageOps.exif_transpose(image)
-    if deep_colour:
-        _check_deep_colour(how.tones)
+    if deep_colour is not None:
+        _check_deep_colour(upright, how.tones, deep_colour)
     elif _is_deep_grey(upright):
-        greys = _greys(upright, stretched_from)
+        greys = _greys(upright, header)
         upright = _scaled(upright, greys, how.tones.max_value, zero_is_white=_zero_is_white(image))
+    elif low is not None:
+        _stretch_transparent(upright, low)
     if upright.has_transparency_data:
         upright = _composited(upright, how.tones.background)
     return upright.convert("RGB" if how.channels == 3 else "L")
@@ -193,9 +196,46 @@ def _zero_is_white(image: "Image.Image") -> bool:
     return bool(getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == 0)
 
 
-def _pgm_maximum(image: "Image.Image") -> int | None:
-    """The largest value of a PGM by its header, where Pillow stretches greys from there to 16 bits."""
+def _white_of_colour(image: "Image.Image") -> int | None:
+    """White in a file with more than 8 bits of colour, of which Pillow reads the upper 8; None: it has no more.
+
+    Raises:
+        UnsuitableImageError: such a TIFF has its channels one behind the other, which Pillow takes for 8 bits each.
+    """
+    if _is_deep_grey(image):
+        return None
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    if tags.get(PLANAR) == 2 and max(tags.get(BITS, (8,))) > 8:
+        raise UnsuitableImageError(
+            "has channels of more than 8 bits one behind the other", "save it with 8 bits, or with them interleaved"
+        )
+    if ";16" in str(getattr(image, "tile", "")):
+        return WHITE_OF_16_BITS
+    header = _pnm_maximum(image)
+    return header if header is not None and header > WHITE_OF_8_BITS else None
+
+
+def _pnm_maximum(image: "Image.Image") -> int | None:
+    """The largest value of a PGM or PPM by its header, from where Pillow stretches values to 16 or 8 bits.
+
+    Raises:
+        UnsuitableImageError: its deep greys are stretched already, and the header is gone.
+    """
+    if image.format == "PPM" and not getattr(image, "tile", ()) and _is_deep_grey(image):
+        raise UnsuitableImageError("was loaded before its header was read", "give its path, or the picture unloaded")
     return next((int(each.args[1]) for each in getattr(image, "tile", ()) if each[0] in ("ppm", "ppm_plain")), None)
+
+
+def _white_of_low_grey(image: "Image.Image") -> int | None:
+    """White in a PNG with 2 or 4 bits of grey, whose pixels Pillow stretches to 8; None: it is none."""
+    tiles = getattr(image, "tile", ()) if image.format == "PNG" else ()
+    return next((LOW_GREYS[each.args] for each in tiles if each.args in LOW_GREYS), None)
+
+
+def _stretch_transparent(image: "Image.Image", white: int) -> None:
+    """The value of transparent pixels becomes one of 8 bits, as the pixels have."""
+    if (clear := image.info.get("transparency")) is not None and clear <= white:
+        image.info["transparency"] = clear * WHITE_OF_8_BITS // white
 
 
 def _greys(image: "Image.Image", stretched_from: int | None) -> NDArray[np.float64]:
@@ -211,12 +251,14 @@ def _refuse_several(image: "Image.Image") -> None:
         raise UnsuitableImageError(f"holds {frames} frames", "make each of them a file, or remove all but one")
 
 
-def _check_deep_colour(tones: Tones) -> None:
-    """Pillow reads the upper 8 of 16 bits of colour: the whole range of 16 bits, and no other, can be had so."""
-    if tones.max_value != WHITE_OF_16_BITS:
+def _check_deep_colour(image: "Image.Image", tones: Tones, white: int) -> None:
+    """Pillow reads the upper 8 of 16 bits of colour: the whole range that a file has, and no other, can be had so."""
+    if isinstance(image.info.get("transparency"), tuple):  # compared with 8 bits, it would be of other colours too
+        raise UnsuitableImageError("has 16 bits of colour and one that is transparent", "save it with 8 bits")
+    if tones.max_value != white:
         raise UnsuitableImageError(
             "has 16 bits of colour",
-            f"set data.max_value={WHITE_OF_16_BITS} if they use all of them, else save the images with 8 bits",
+            f"set data.max_value={white} if they use all of them, else save the images with 8 bits",
             max_value=_null(tones.max_value),
         )
 

@@ -26,8 +26,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 picture = Image.open("image.png")
-if picture.mode[0] in "IF" or ";16" in str(picture.tile):
-    raise ValueError("more than 8 bits, which these lines would cut off")
+tiff = getattr(picture, "tag_v2", {{}})
+if picture.mode[0] in "IF" or max(tiff.get(258, (8,))) > 8 or any(deep in str(picture.tile) for deep in (";16", "ppm")):
+    raise ValueError("more than 8 bits, which these lines would cut off, or a range of its own")
 picture = ImageOps.exif_transpose(picture).convert("RGBA")
 picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) * 3), picture).convert("{mode}")
 picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)

@@ -22,12 +22,37 @@ def write_image(path: Path, value: int, size: int = 8) -> None:
     Image.fromarray(np.full((size, size, 3), value, dtype=np.uint8)).save(path)
 
 
-def png_of_16_bit_colour(path: Path, value: int) -> None:
+def png_of_16_bit_colour(path: Path, value: int, *, transparent: int | None = None) -> None:
     """One pixel; Pillow cannot write such a file."""
+    clear = None if transparent is None else struct.pack(">3H", *[transparent] * 3)
+    _write_png(path, 16, 2, struct.pack(">3H", value, value, value), clear)
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    pixels = zlib.compress(b"\0" + struct.pack(">3H", value, value, value))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
+def png_of_low_grey(path: Path, bits: int, values: tuple[int, ...], *, transparent: int) -> None:
+    """A row of greys with 2 or 4 bits each; Pillow cannot write one with a transparent value."""
+    row = int("".join(format(value, f"0{bits}b") for value in values), 2)
+    _write_png(path, bits, 0, row.to_bytes(len(values) * bits // 8, "big"), struct.pack(">H", transparent), len(values))
+
+
+def tiff_of_planes(path: Path, value: int) -> None:
+    """One pixel of 16 bits of colour, with red, green and blue in planes of their own; Pillow cannot write it."""
+    told = {256: 1, 257: 1, 259: 1, 262: 2, 277: 3, 278: 1, 284: 2}
+    lists = {258: (16, 16, 16), 273: (8, 10, 12), 279: (2, 2, 2)}  # their values stand behind the pixels
+    where = {tag: 14 + 6 * at for at, tag in enumerate(lists)}
+    short = {tag: struct.pack("<HHII", tag, 3, 1, number) for tag, number in told.items()}
+    entries = short | {tag: struct.pack("<HHII", tag, 3, 3, where[tag]) for tag in lists}
+    values = b"".join(struct.pack("<3H", *numbers) for numbers in lists.values())
+    directory = struct.pack("<H", len(entries)) + b"".join(entries[tag] for tag in sorted(entries)) + b"\0" * 4
+    path.write_bytes(b"II*\0" + struct.pack("<I", 32) + struct.pack("<3H", value, value, value) + values + directory)
+
+
+def _write_png(path: Path, bits: int, kind: int, row: bytes, clear: bytes | None, width: int = 1) -> None:
+    """One row of pixels, and which value or colour is transparent."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, 1, bits, kind, 0, 0, 0))
+    transparency = b"" if clear is None else chunk(b"tRNS", clear)
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" + row))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + transparency + pixels + chunk(b"IEND", b""))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oneshot_fl.data.decode import Decoding, Tones, decode
+from oneshot_fl.data.decode import Decoding, Tones, UnsuitableImageError, decode, decoded_image
 from oneshot_fl.errors import OneshotError
-from tests.unit.data.image_files import DEEP, png_of_16_bit_colour
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour, png_of_low_grey, tiff_of_planes
 
 AS_IT_IS = Decoding(size=None, channels=3)
 GREY = Decoding(size=None, channels=1)
@@ -143,6 +143,16 @@ def test_a_pgm_has_the_values_that_it_is_written_with(tmp_path, kind, greys):
     assert decode(file, Decoding(None, 1, Tones(4095.0))).tolist() == [[[237, 0]]]  # 3800 / 4095 of 255 is 236.6
 
 
+def test_a_pgm_that_was_loaded_before_is_refused_where_its_header_counts(tmp_path):
+    file = tmp_path / "0.pgm"
+    file.write_bytes(b"P5\n1 1\n4095\n\x00\xc8")
+    picture = Image.open(file)
+    picture.load()  # Pillow makes 3203 of 200, and forgets 4095
+    with pytest.raises(UnsuitableImageError, match="loaded before its header was read"):
+        decoded_image(picture, Decoding(None, 1, Tones(4095.0)))
+    assert decode(file, Decoding(None, 1, Tones(4095.0))).tolist() == [[[12]]]
+
+
 @pytest.mark.parametrize(("bits", "white"), [(8, 255), (16, 4095)])
 @pytest.mark.parametrize(("photometric", "expected"), [(1, [0, 51, 204, 255]), (0, [255, 204, 51, 0])])
 @pytest.mark.parametrize("orientation", [1, 3])
@@ -182,6 +192,37 @@ def test_colour_of_16_bits_is_read_by_its_whole_range_or_refused(tmp_path):
     for max_value, told in ((None, "null"), (4095, "4095")):
         with pytest.raises(OneshotError, match=rf"^data\.max_value={told}: .*16 bits of colour; set .*=65535"):
             decode(path, Decoding(None, 3, tones=Tones(max_value=max_value)))
+
+
+@pytest.mark.parametrize("content", [b"P6\n1 1\n4095\n" + b"\x08\x00" * 3, b"P3\n1 1\n4095\n2048 2048 2048\n"])
+def test_a_ppm_of_more_than_8_bits_is_read_by_the_range_in_its_header_or_refused(tmp_path, content):
+    file = tmp_path / "0.ppm"
+    file.write_bytes(content)
+    assert decode(file, Decoding(None, 3, Tones(4095))).flatten().tolist() == [128] * 3  # 2048 / 4095 of 255 is 127.5
+    for max_value in (None, 65535):
+        with pytest.raises(OneshotError, match=r"16 bits of colour; set data\.max_value=4095 if"):
+            decode(file, Decoding(None, 3, Tones(max_value)))
+    file.write_bytes(b"P3\n1 1\n100\n50 50 50\n")
+    assert decode(file, AS_IT_IS).flatten().tolist() == [128] * 3  # of 8 bits, whatever is white in it
+
+
+@pytest.mark.parametrize("max_value", [None, 65535])
+def test_deep_colours_that_pillow_cannot_read_are_refused(tmp_path, max_value):
+    how = Decoding(None, 3, Tones(max_value))
+    tiff_of_planes(tmp_path / "0.tif", 0x8001)  # Pillow reads 128 and 1 in turn
+    with pytest.raises(OneshotError, match=r"^data\.root: .*one behind the other: save it with 8 bits"):
+        decode(tmp_path / "0.tif", how)
+    png_of_16_bit_colour(tmp_path / "0.png", 40000, transparent=156)  # the upper 8 bits of 40000
+    with pytest.raises(OneshotError, match=r"^data\.root: .*one that is transparent: save it with 8 bits"):
+        decode(tmp_path / "0.png", how)
+
+
+@pytest.mark.parametrize(
+    ("bits", "values", "greys"), [(2, (0, 1, 2, 3), [0, 85, 170]), (4, (0, 5, 10, 15), [0, 85, 170])]
+)
+def test_a_transparent_grey_of_few_bits_shows_the_background(tmp_path, bits, values, greys):
+    png_of_low_grey(tmp_path / "0.png", bits, values, transparent=values[-1])
+    assert decode(tmp_path / "0.png", GREY).flatten().tolist() == [*greys, 128]
 
 
 def test_an_animation_is_refused(tmp_path):
