@@ -103,7 +103,9 @@ def aligned_state(model: nn.Module, anchor: nn.Module) -> dict[str, Tensor]:
             _permute_outputs(state, name, order)
         elif isinstance(layer, nn.Conv2d | nn.Linear):
             state[f"{name}.weight"] = _permute_inputs(state[f"{name}.weight"], order)
-            if not is_last:
+            if is_last:  # classes keep their order, and so does a normalisation behind them
+                order = None
+            else:
                 order = unit_assignment(_units(state, name), _units(target.state_dict(prefix=f"{name}."), name))
                 _permute_outputs(state, name, order)
     return state

@@ -1,5 +1,7 @@
 """OT fusion: a permuted copy of a network fuses to the same function."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -100,6 +102,18 @@ def test_the_output_layer_keeps_its_classes():
     state = aligned_state(model, anchor)
     assert torch.equal(state["2.bias"], model[2].bias)
     assert torch.equal(state["2.weight"].sort(1).values, model[2].weight.data.sort(1).values)
+
+
+@pytest.mark.parametrize("hidden", [2, 3])  # as many as classes, and not
+def test_a_normalisation_behind_the_output_layer_keeps_its_classes(hidden):
+    model = nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, 2), nn.BatchNorm1d(2)).eval()
+    anchor = deepcopy(model)
+    anchor[0].weight.data, anchor[0].bias.data = model[0].weight.flip(0).data, model[0].bias.flip(0).data
+    model[3].weight.data, model[3].bias.data = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    images, before = torch.randn(4, 2), deepcopy(model)
+    model.load_state_dict(aligned_state(model, anchor))
+    assert not torch.equal(model[0].weight, before[0].weight)
+    torch.testing.assert_close(model(images), before(images))
 
 
 def test_a_channel_takes_all_its_features_along_through_batch_normalisation():
