@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 NEEDS_OF_SERVER = frozenset({"classifiers", "decoders", "guidance", "label_counts", "proxy", "recitals", "student"})
 """What a part may need of the server that it is made with."""
-NEEDS_OF_RUN = frozenset({"chain", "clients_start", "own_decoder", "same_architecture"})
-"""What a part may need of how clients and student are built and begin."""
+NEEDS_OF_RUN = frozenset({"chain", "clients_start", "own_decoder", "same_architecture", "teacher"})
+"""What a part may need of how clients and student are built and begin, and of the method: that it has an ensemble."""
 NEEDS_OF_VOTES = frozenset({"features", "labels"})
 """What an ensemble may need besides, of the votes that it is asked with."""
 NEEDS_OF_POOL = frozenset({"earlier_rounds", "kept_answers"})

@@ -28,6 +28,8 @@ def check_images(settings: Mapping[str, Any]) -> None:
         _check_weights(key, inside(settings, key))
     for key in ("method.objective", "recite.objective"):
         _check_no_start(key, inside(settings, key))
+    if not _look_at_start("method.student", inside(settings, "method.student")):  # which then has it kept
+        _check_no_start("method.warm_up.student", inside(settings, "method.warm_up.student"))
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
     making = making_sources(method, channels=shape_of(settings["data"])[0])
@@ -45,12 +47,17 @@ def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
 
 
 def _check_no_start(key: str, terms: Mapping[str, Any] | None) -> None:
-    for name, term in (terms or {}).items():
-        if term["weight"] and "start" in needs_of(target_of(f"{key}.{name}", term)):
-            raise OneshotError(
-                f"{key}.{name}: compares with how the student began, which only its own objective can; move the term "
-                "to method.student"
-            )
+    if names := _look_at_start(key, terms):
+        raise OneshotError(
+            f"{key}.{names[0]}: compares with how the student began, which only its own objective can; move the term "
+            "to method.student"
+        )
+
+
+def _look_at_start(key: str, terms: Mapping[str, Any] | None) -> list[str]:
+    """Terms with a weight that compare with how the student began."""
+    weighed = {name: term for name, term in (terms or {}).items() if term["weight"]}
+    return [name for name, term in weighed.items() if "start" in needs_of(target_of(f"{key}.{name}", term))]
 
 
 def _check_pixels(key: str, node: Mapping[str, Any]) -> None:

@@ -19,17 +19,26 @@ OF_DECODERS = "method=fedcvae_ens"
 
 
 def check_teacher(settings: Mapping[str, Any]) -> None:
-    """A term that asks a teacher needs one.
+    """Whoever asks a teacher needs one: loss terms, sources, and what changes images that it is then asked about.
 
     Raises:
         OneshotError: there is none.
     """
-    method, asked = settings["method"], asking(settings, "teacher")
-    if asked and method["source"] is not None and method.get("ensemble") is None:
+    method = settings["method"]
+    if method["source"] is None or method.get("ensemble") is not None:
+        return
+    if asked := [*asking(settings, "teacher"), *_parts_that_ask(method)]:
         raise OneshotError(
             f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance method/ensemble=uniform, or "
-            f"leave that term out (~{asked[0]})"
+            f"leave out who asks (~{asked[0]})"
         )
+
+
+def _parts_that_ask(method: Mapping[str, Any]) -> list[str]:
+    """Keys of the method's sources and of its perturbation, if they ask a teacher themselves or make the loop do so."""
+    perturb = {"method.perturb": node} if (node := method.get("perturb")) is not None else {}
+    anew = [key for key, node in perturb.items() if not getattr(target_of(key, node), "keeps_answers", False)]
+    return anew + [key for key, node in sources_of(method).items() if "teacher" in needs_of(target_of(key, node))]
 
 
 def check_kinds(cfg: DictConfig) -> None:

@@ -145,7 +145,7 @@ class TwoGenerators(nn.Module):
         temperature: at which the teacher's answers to both are compared.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts"})
+    needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts", "teacher"})
     reset = True
 
     def __init__(

@@ -34,8 +34,8 @@ rounds and steps are others.
 
 Deviations from the code, as of `method=dense`: FedHydra's protocol, z not optimised, no clipping of the generator's
 gradients, images not cut to 8 bits, BN statistics by Eq. 14 of FedHydra. Top-k selection is left out, as the code picks
-all clients. The gate begins with torch's default for a linear layer, drawn from the fingerprint of the uploads: it is
-the same for all runs on the same clients.
+all clients. The gate begins with torch's default for a linear layer, drawn by `distill.seed`: it is the same for all
+runs with that seed.
 """
 
 import math

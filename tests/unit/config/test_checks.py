@@ -155,6 +155,15 @@ def _complaint(*overrides: str) -> str:
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
         ("method=dense method.ensemble=null", ["method.ensemble=null", "method.objective.ce asks", "ensemble=uniform"]),
+        (
+            "method=fedmho clients=half_cvae +method/perturb=hard",
+            ["method.ensemble=null", "method.perturb asks", "~method.perturb"],
+        ),
+        (
+            "method=dfdg method.ensemble=null ~method.objective.ce ~method.objective.transfer ~method.student.kl "
+            "+method.student.ce={_target_:oneshot_fl.parts.terms.LabelCrossEntropy,weight:1}",
+            ["method.ensemble=null", "method.source asks"],
+        ),
         ("method=dense ~method.ensemble.name", ["method.ensemble.name: is missing", "method.ensemble.name=NAME"]),
         ("method=dense method.ensemble.name=''", ["method.ensemble.name=''", "must be"]),
         (
@@ -201,6 +210,7 @@ def test_one_plain_line(override, parts):
         ["data.mean=0.5", "data.std=1"],
         ["data=image_folder", "data.root=.", "data.mean=0", "data.std=0.25"],
         ["method=fedmho_md", "clients=half_cvae", "method.ensemble=null", "method.student.kl.weight=0"],
+        ["method=fedcvae_ens", "clients=half_cvae", "+method/perturb=moved"],  # the student is told what it was
         ["method=f_dafl", "model=torchvision", "model.architecture=squeezenet1_0", "~method.objective.activation"],
     ],
 )

@@ -37,6 +37,13 @@ def _weightless(key: str, *terms: str) -> list[str]:
             ["method=dense", f"+method.objective.own={{_target_: {STARTS}, weight: 1, per_class: false}}"],
             "method.objective.own: .*method.student",
         ),
+        (
+            [
+                *("method=fedmho", "clients=half_cvae"),
+                f"+method.warm_up.student.own={{_target_: {STARTS}, weight: 1, per_class: true}}",
+            ],
+            "method.warm_up.student.own: .*method.student",
+        ),
         (["method=co_boosting", "method.pool.rounds=1"], "method.pool.rounds=1: .*=boosted .*include_newest=true"),
         (["method=co_boosting", "method/pool=fixed"], "method.pool.rounds=1 method.pool.refill=false: .*=boosted"),
         (["method=co_boosting_pp", "method.pool.rounds=1"], "method.pool.rounds=1: .*=gated .* two rounds or more$"),
