@@ -12,7 +12,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import is_free, lock_of, needs_leases
 from oneshot_fl.process import say
 from oneshot_fl.reporting.earlier import tell_of_result
-from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, record_of
+from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, join_sweep, record_of
 from oneshot_fl.reporting.record import traced
 from oneshot_fl.sweeps.state import read_trace
 
@@ -137,13 +137,14 @@ def _is_still(place: Finished, config: Mapping[str, Any] | None) -> bool:
 def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Make `folder`, in which nobody else works (`alone_in`), what a finished run is; the summary.
 
-    A folder that is that run itself stays as it is.
+    A folder that is that run itself stays as it is, but for the number that a sweep gives it only now.
 
     Raises:
         OneshotError: it cannot be written.
         OSError, ValueError: the run was moved or damaged meanwhile.
     """
     if done.resolve() == folder.resolve():
+        join_sweep(folder, known)
         return adopt(done, folder)
     tell_of_result(folder)
     with traced(folder, record_of(done, known)):

@@ -15,7 +15,7 @@ import torch
 
 from oneshot_fl.code import _seen
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import LOCK, alone_in, job
+from oneshot_fl.job import LOCK, alone_in, job, take_over
 from oneshot_fl.phases.trainer import TrainerSettings
 from tests.parts import CPU
 
@@ -90,6 +90,32 @@ def test_a_run_is_remembered_and_the_same_one_is_done_before(runs, tmp_path, cap
     assert (told["status"], told["arithmetic"], len(told["key"])) == ("done", "cpu.32-true", 20)
     assert not runs()
     assert "done before" in capsys.readouterr().out
+
+
+def test_a_run_taken_over_from_a_sweep_is_no_job_of_the_sweep_that_it_lies_in(runs, tmp_path):
+    done, copy = tmp_path / "run", tmp_path / "another sweep" / "check"
+    assert runs()
+    take_over(done, {"job": 1, "overrides": ["seed=1"]}, done)
+    assert _told(done)["job"] == 1
+    take_over(done, {"overrides": []}, copy)
+    assert "job" not in _told(copy)
+    take_over(done, {"job": 4}, copy)
+    assert _told(copy)["job"] == 4
+
+
+def test_a_run_that_is_done_gets_the_number_of_the_sweep_that_it_is_a_job_of_only_now(runs, tmp_path):
+    done = tmp_path / "run"
+    assert runs()
+    before = _told(done)
+    take_over(done, {"study": "s"}, done)
+    assert _told(done) == before
+    take_over(done, {"job": 0, "study": "s"}, done)
+    assert _told(done) == before | {"job": 0, "study": "s"}
+    assert not runs()  # it is still known
+
+
+def _told(folder):
+    return json.loads((folder / "run.json").read_text())
 
 
 def test_a_run_that_read_edited_code_is_not_remembered_as_one_of_the_code_before(runs, code, tmp_path):

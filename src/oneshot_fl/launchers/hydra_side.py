@@ -26,7 +26,7 @@ from oneshot_fl.job import alone_in, remembered, take_over
 from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
-from oneshot_fl.sweeps.manifest import Manifest, extended
+from oneshot_fl.sweeps.manifest import Manifest, extended, read_manifest
 from oneshot_fl.sweeps.rerun import check_grid, check_made
 from oneshot_fl.sweeps.search import check_direction, check_objective, searches, value_of
 from oneshot_fl.sweeps.state import NOT_DONE, jobs_of, read_trace
@@ -139,7 +139,8 @@ class Launch:
 
         Raises:
             OneshotError: the folder holds another sweep, two jobs have one folder or one lies outside of the sweep's,
-                jobs that failed are not among these, or a search would have to choose by test images.
+                jobs that failed are not among these or are asked for where no sweep was begun, or a search would have
+                to choose by test images.
         """
         setup_globals()
         target = str(self.config.hydra.sweeper._target_)
@@ -159,6 +160,7 @@ class Launch:
     def _chosen(self, manifest: Manifest, jobs: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
         if self.only is None:
             return jobs
+        read_manifest(self.folder)  # where no sweep was begun nothing has failed
         failed = [job for job in jobs_of(self.folder, manifest) if job.status in NOT_DONE]
         check_made(failed, jobs, self.folder)
         return {job.number: job.overrides for job in failed}

@@ -22,7 +22,7 @@ from typing import Any
 from oneshot_fl.config.named import code_of, named
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
-from oneshot_fl.disk import folders_below, make_folder, sha256_of, writing
+from oneshot_fl.disk import folders_below, make_folder, sha256_of, write_atomically, writing
 from oneshot_fl.recipe import is_ours
 from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
@@ -122,9 +122,23 @@ def hashes_of(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What a finished run says of itself, for another one that is the same but for what is `known` of it."""
-    record = json.loads((done / TRACE).read_text())
+    """What a finished run says of itself, for another one that is the same but for what is `known` of it.
+
+    A sweep's number is the other one's own or none: the finished run may be a job of another sweep.
+    """
+    record = {key: told for key, told in json.loads((done / TRACE).read_text()).items() if key != "job"}
     return record | {key: known[key] for key in ("study", "overrides", "searched", "job") if key in known}
+
+
+def join_sweep(done: Path, known: Mapping[str, Any]) -> None:
+    """A finished run becomes the job of a sweep that is `known`, if it was none or another; its trace tells its number.
+
+    Raises:
+        OSError, ValueError: its trace was removed or damaged meanwhile.
+    """
+    record = record_of(done, known)
+    if "job" in known and record != json.loads((done / TRACE).read_text()):
+        write_atomically(done / TRACE, json.dumps(record, indent=1))
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:

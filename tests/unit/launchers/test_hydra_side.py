@@ -216,12 +216,19 @@ def test_a_search_begins_no_chosen_trials_again_nor_what_nobody_knows(tmp_path, 
 
 def test_failed_jobs_alone_run_again_and_one_that_the_command_does_not_make_is_missed(tmp_path):
     manifest = Manifest(jobs := {0: ("seed=0",), 1: ("seed=1",)})
+    manifest.write(tmp_path)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "run.json").write_text('{"status": "failed", "job": 1}')
     launch = _launch(tmp_path, only="failed")
     assert launch._chosen(manifest, jobs) == {1: ("seed=1",)}
     with pytest.raises(OneshotError, match=r"does not make all jobs that failed: 1 \(seed=1\)"):
         launch._chosen(manifest, {0: ("seed=0",)})
+
+
+def test_where_no_sweep_was_begun_none_of_its_jobs_has_failed(tmp_path):
+    with pytest.raises(OneshotError, match=r"mistyped: holds no sweep\.json; give the folder of a sweep$"):
+        _launch(tmp_path / "mistyped", only="failed")([["method=fedavg"]], 0)
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_a_job_whose_process_died_keeps_what_it_told_of_itself(tmp_path):
