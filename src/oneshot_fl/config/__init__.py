@@ -50,7 +50,7 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     Raises:
         OneshotError: the overrides cannot be composed.
     """
-    from oneshot_fl.config.compose import with_hydras, without_hydras
+    from oneshot_fl.config.compose import method_of, with_hydras, without_hydras
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
     from oneshot_fl.config.single import left_out
@@ -66,5 +66,12 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
         raise OneshotError(explain(error, overrides)) from error
     if ignored := left_out(whole.hydra):
         say(ignored)
-    cfg = without_hydras(whole)
-    return partial(experiment_of, cfg), {**choices(cfg), "overrides": list(overrides)}, resolved(cfg)
+    method, cfg = method_of(whole), without_hydras(whole)
+    return partial(_as_chosen, cfg, method), {**choices(cfg), "overrides": list(overrides)}, resolved(cfg)
+
+
+def _as_chosen(cfg: "DictConfig", method: str) -> "Experiment":
+    from oneshot_fl.config.compose import having_chosen
+
+    with having_chosen(method):
+        return experiment_of(cfg)

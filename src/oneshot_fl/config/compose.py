@@ -145,6 +145,24 @@ def reading_also(folder: str | Path | None) -> Iterator[None]:
         OWN_FOLDER.reset(token)
 
 
+CHOSEN: ContextVar[str | None] = ContextVar("CHOSEN", default=None)
+
+
+@contextmanager
+def having_chosen(method: str) -> Iterator[None]:
+    """Inside the block it is known, outside of Hydra's jobs, which `method=` was chosen: its `name` is but a label."""
+    token = CHOSEN.set(method)
+    try:
+        yield
+    finally:
+        CHOSEN.reset(token)
+
+
+def method_of(whole: DictConfig) -> str:
+    """The `method=` of a configuration that has Hydra's own settings still."""
+    return str(whole.hydra.runtime.choices["method"])
+
+
 def search_path() -> list[str]:
     """The folders that configuration is read from: ours, and a user's own (`--config-dir`)."""
     from hydra.core.hydra_config import HydraConfig
@@ -218,11 +236,17 @@ def with_hydras(*wanted: str) -> Any:
         return compose("config", overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
 
-def published_method(cfg: DictConfig) -> dict[str, Any]:
-    """The method as its choice alone gives it; a job knows the choice, elsewhere it is the name."""
+def chosen_method(cfg: DictConfig) -> str:
+    """The `method=` that was chosen; where neither a job nor `having_chosen` knows it, it is the method's name."""
     from hydra.core.hydra_config import HydraConfig
 
-    name = HydraConfig.get().runtime.choices["method"] if HydraConfig.initialized() else cfg.method.name
+    chosen = HydraConfig.get().runtime.choices["method"] if HydraConfig.initialized() else CHOSEN.get()
+    return str(chosen or cfg.method.name)
+
+
+def published_method(cfg: DictConfig) -> dict[str, Any]:
+    """The method as its choice alone gives it."""
+    name = chosen_method(cfg)
     files = [path for folder in search_path() for path in sorted((Path(folder) / "method").rglob("*.yaml"))]
     return _method_alone(name, tuple((str(path), path.stat().st_mtime_ns) for path in files))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oneshot_fl.config.compose import choices, published_method, unresolved
+from oneshot_fl.config.compose import chosen_method, published_method, unresolved
 from oneshot_fl.config.group_types import SLOTS
 from oneshot_fl.config.rules import not_taken
 from oneshot_fl.errors import OneshotError
@@ -30,15 +30,13 @@ def check_left_over(cfg: DictConfig, method: Any) -> None:
         if unknown and (left := [name for name in unknown if name in _of_the_file(cfg, slot)]):
             who, words = node["_target_"].rpartition(".")[2], shlex.join(f"~{key}.{name}" for name in left)
             raise OneshotError(
-                f"{key}.{left[0]}: is left over from the {slot} that method={cfg.method.name} has by itself, and {who} "
-                f"does not take it; add {words}"
+                f"{key}.{left[0]}: is left over from the {slot} that method={chosen_method(cfg)} has by itself, and "
+                f"{who} does not take it; add {words}"
             )
 
 
 def _of_the_file(cfg: DictConfig, slot: str) -> list[str]:
     """The settings that the method's choice alone gives its own part in the slot, if that is another part."""
-    if cfg.method.name not in choices("method"):  # the file of a user's own has another name
-        return []
     own, node = published_method(cfg).get(slot), unresolved(cfg.method)[slot]
     if not isinstance(own, Mapping) or own.get("_target_") == node["_target_"]:
         return []

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
 from oneshot_fl.config.checks import check
-from oneshot_fl.config.compose import choices, composed, plain, recipe
+from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, recipe, with_hydras, without_hydras
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.method import INSIDE
 from oneshot_fl.config.needs import asking, method_needs, no_features
@@ -25,7 +25,7 @@ from oneshot_fl.models.described import Kind
 from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
-from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.recipe import Recipe
 from oneshot_fl.values import Seed
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
@@ -102,7 +102,7 @@ def serving_of(
         notes.append("not every upload tells its label counts: they are estimated from the models (recite.labels)")
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
     if serving.config["server_model"] is None:
-        serving = replace(serving, student=_as_uploaded(serving, architectures))
+        serving = replace(serving, student=_as_uploaded(serving, architectures, spec))
     if measured := [name for name in OF_RUNS_ALONE if serving.config["evaluate"][name] is not None]:
         raise OneshotError(f"evaluate.{measured[0]}: only runs are measured by it; leave it out")
     _check_met(serving, uploads, spec)
@@ -134,10 +134,12 @@ def _images(spec: DataSpec) -> list[str]:
 def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
     clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
-    cfg = _configuration(chosen, *clients, *_models_of_clients(chosen))
+    whole = _configuration(chosen, *clients, *_models_of_clients(chosen))
+    method, cfg = method_of(whole), without_hydras(whole)
     uploads.require(method_needs(cfg), cfg.method.name)
-    check(cfg)
-    return bind_serving(cfg)
+    with having_chosen(method):
+        check(cfg)
+        return bind_serving(cfg)
 
 
 def _models_of_clients(chosen: Sequence[str]) -> list[str]:
@@ -149,19 +151,22 @@ def _models_of_clients(chosen: Sequence[str]) -> list[str]:
 def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:
     """Composed of what was chosen, by which errors explain themselves, and of what was not."""
     try:
-        cfg: DictConfig = composed(*chosen, *ours)
+        whole: DictConfig = with_hydras(*chosen, *ours)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, chosen)) from error
-    return cfg
+    return whole
 
 
-def _as_uploaded(serving: Serving, architectures: Sequence[Architecture]) -> StudentPlan:
-    """Built as the first classifier, or as each of them where the method wants one of every architecture."""
+def _as_uploaded(serving: Serving, architectures: Sequence[Architecture], spec: DataSpec) -> StudentPlan:
+    """Built as the first classifier, or as one of each structure, whatever its name, where the method wants several."""
     if not architectures:
         return serving.student
-    different = list({str(described(one)): one for one in architectures}.values())
-    several = bool(serving.config["method"].get("per_architecture"))
-    return replace(serving.student, architectures=tuple(different if several else different[:1]))
+    if not serving.config["method"].get("per_architecture"):
+        return replace(serving.student, architectures=tuple(architectures[:1]))
+    different: dict[str, Architecture] = {}
+    for one in architectures:
+        different.setdefault(structure(one.student(spec, 0)), one)
+    return replace(serving.student, architectures=tuple(different.values()))
 
 
 def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:

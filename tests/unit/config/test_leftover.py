@@ -4,7 +4,9 @@ import shlex
 
 import pytest
 
+from oneshot_fl.config import from_overrides
 from oneshot_fl.config.checks import check
+from oneshot_fl.config.compose import reading_also
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
 
@@ -34,3 +36,11 @@ def test_what_a_user_sets_is_no_key_as_ever(own):
     swapped = compose_config("method=dense", "method/source=recitals", "~method.source.keep", *own.split())
     with pytest.raises(OneshotError, match=r"^method\.source\.\w+: there is no such key"):
         check(swapped)
+
+
+def test_a_file_of_ones_own_is_told_by_its_own_name_and_not_by_the_methods(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("defaults: [dense, _self_]\nname: called_otherwise\n")
+    words = ("trainer=cpu", "method=mine", "method/source=recitals")
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=r"reset: is left over from .* method=mine has by"):
+        from_overrides(*words)[0]()

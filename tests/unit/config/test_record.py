@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from oneshot_fl.config.compose import plain
+from oneshot_fl.config import from_overrides
+from oneshot_fl.config.compose import plain, reading_also
 from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record, without
 from tests.composing import compose_config
 
@@ -168,3 +169,12 @@ def test_choices_can_be_told_of_a_configuration_that_is_wrong():
 def test_settings_are_left_out_by_their_dotted_keys():
     config = {"store": "s", "data": {"cache": "s", "root": "r"}, "cache": "c"}
     assert without(config, {"store", "data.cache"}) == {"data": {"root": "r"}, "cache": "c"}
+
+
+def test_what_was_changed_of_a_method_is_told_by_its_file_whatever_the_method_is_called(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("defaults: [dense, _self_]\nname: fedavg\n")
+    with reading_also(tmp_path):
+        told = from_overrides("trainer=cpu", "method=mine", "method.student.kl.weight=2")[0]().record
+    assert (told["method"], told["changed"]) == ("fedavg", {"student.kl.weight": 2})
+    assert from_overrides("trainer=cpu", "method=dense", "method.name=a")[0]().record["changed"] == {"name": "a"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oneshot_fl.config.compose import architecture, plain, recipe
+from oneshot_fl.config.compose import architecture, plain, reading_also, recipe
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
@@ -60,6 +60,21 @@ def test_the_servers_model_is_built_as_the_first_upload_unless_it_is_named():
     assert _serving(names=("lenet5", "cnn2"))[0].student.name == "lenet5"
     assert _serving("server_model=cnn3", names=("lenet5", "cnn2"))[0].student.name == "cnn3"
     assert _serving("method=fedavg", names=("lenet5", "cnn2"))[0].student.name == "lenet5+cnn2"
+
+
+def test_a_method_of_ones_own_is_read_from_its_file_whatever_it_is_called(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("defaults: [fedavg, _self_]\nname: called_otherwise\n")
+    with reading_also(tmp_path):
+        serving = _serving("method=mine")[0]
+    assert (serving.method.name, serving.record["changed"]) == ("called_otherwise", {})
+
+
+def test_one_structure_has_one_vote_however_its_uploads_call_it():
+    other = Architecture(recipe({"name": "cnn2", "_target_": "oneshot_fl.models.classifiers.cnn2", "norm": False}))
+    known = [_architecture("cnn2_plain"), other, _architecture("lenet5")]
+    uploads = uploads_of([one.build(SMALL) for one in known], [1, 1, 1])
+    assert serving_of(uploads, SMALL, known, ["trainer=cpu", "method=fedavg"])[0].student.name == "cnn2_plain+lenet5"
 
 
 @pytest.mark.parametrize(
