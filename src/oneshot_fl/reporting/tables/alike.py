@@ -57,10 +57,11 @@ def _found(summary: Mapping[str, Any]) -> Any:
 def _with_rows(summary: Any, other: Any) -> Any:
     """A summary with the ensembles that only the other one tested."""
     own, theirs = summary["ensemble"], other["ensemble"]
+    tested = [key for key in ("rows", "balanced") if key in own and key in theirs]  # earlier versions had no "balanced"
     pairs = zip(summary["communication"], other["communication"], strict=True)
     return {
         **summary,
-        "ensemble": {**own, **{key: {**theirs[key], **own[key]} for key in ("rows", "balanced")}},
+        "ensemble": {**own, **{key: {**theirs[key], **own[key]} for key in tested}},
         "communication": [{**each, "ensembles": {**its["ensembles"], **each["ensembles"]}} for each, its in pairs],
     }
 

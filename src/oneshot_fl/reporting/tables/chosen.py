@@ -29,7 +29,7 @@ def value_of(run: Run, key: str) -> Any:
 
 def is_told(run: Run, key: str) -> bool:
     """Whether a run has this setting and its method uses it."""
-    return key in FACTS or at({**run.shared, **run.own}, key) is not None
+    return key in FACTS or any(at(settings, key) is not None for settings in (run.own, run.shared))
 
 
 def check_key(option: str, key: str, runs: Iterable[Run]) -> None:

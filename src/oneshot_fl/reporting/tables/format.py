@@ -80,6 +80,7 @@ def _labels(sheets: Sequence[Sheet]) -> list[str]:
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%_#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
+    | {"[": "{[}"}  # else what begins a row is taken for an argument of the line before
 )
 
 

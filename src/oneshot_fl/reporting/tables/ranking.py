@@ -7,11 +7,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 FEWEST_ROWS = 3
 """Two methods are compared by their paired difference; Friedman's test begins with three."""
 FEWEST_BLOCKS = 2
 LEVEL = 0.95
+ROUNDING = 2e-6
+"""How far means of accuracies that are kept with six digits may be apart and be of one number of right answers."""
 Block = Mapping[str, float]
 """What every method reached on the same clients; more is better."""
 
@@ -52,14 +55,23 @@ def ranks_in(block: Block) -> dict[str, float]:
     """Ranks of one block: 1 for the highest; equal values share the mean of their ranks."""
     from scipy.stats import rankdata
 
-    return dict(zip(block, map(float, rankdata([-value for value in block.values()])), strict=True))
+    return dict(zip(block, map(float, rankdata([-value for value in _tied(block).values()])), strict=True))
+
+
+def _tied(block: Block) -> dict[str, float]:
+    """A block with one value for all that are no further apart than rounding may have moved them."""
+    ordered = sorted(block.values())
+    kept = dict(zip(ordered, ordered, strict=True))
+    for below, value in pairwise(ordered):
+        kept[value] = kept[below] if value - below <= ROUNDING else value
+    return {name: kept[value] for name, value in block.items()}
 
 
 def ranked(blocks: Sequence[Block]) -> Ranking:
     """The ranking over at least two blocks that all have the same three or more methods."""
     each = [ranks_in(block) for block in blocks]
     means = {name: statistics.fmean(ranks[name] for ranks in each) for name in blocks[0]}
-    statistic, p = _friedman(blocks)
+    statistic, p = _friedman([_tied(block) for block in blocks])
     ordered = dict(sorted(means.items(), key=lambda item: item[1]))
     return Ranking(ordered, len(blocks), statistic, p, critical_difference(len(means), len(blocks)))
 

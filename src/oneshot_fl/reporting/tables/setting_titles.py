@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from oneshot_fl.reporting.tables.differences import Settings, below, canonical, differing, listed, without_unset
@@ -19,14 +20,14 @@ class Fact:
     """Keys (`own.shared_of`), with all below them, that nobody needs to be told where this differs."""
 
 
-def _spread(run: Run) -> str:
-    return f"{SPREADS[run.partition]}={run.spread}" if run.spread else ""
+def _spread(partition: str, run: Run) -> str:
+    return f"{SPREADS[partition]}={run.spread}" if run.partition == partition and run.spread else ""
 
 
 FACTS = (
     Fact(lambda run: run.data, ("data",)),
     Fact(lambda run: run.partition, ("partition",)),
-    Fact(_spread, tuple(f"partition.{key}" for key in SPREADS.values())),
+    *(Fact(partial(_spread, partition), (f"partition.{key}",)) for partition, key in SPREADS.items()),
     Fact(lambda run: f"{len(run.models['clients'])} clients", ("partition.clients", "of.clients")),
     Fact(held_out, ("proxy",)),
     Fact(lambda run: run.architectures, ("of", "models")),

@@ -57,6 +57,14 @@ def test_summaries_of_earlier_versions_which_do_not_tell_their_code_stay_as_they
     assert run.summary == newer.summary
 
 
+def test_runs_of_a_version_without_balanced_accuracies_are_one_run_too():
+    runs = [_run(ALL), _run({"entropy": 0.7})]
+    for run in runs:
+        del run.summary["ensemble"]["balanced"]
+    (run,) = distinct(runs)
+    assert run.summary["ensemble"] == {"rows": {**ALL, "entropy": 0.7}}
+
+
 def test_a_newer_result_counts_where_both_have_one():
     (run,) = distinct([_run({"uniform": 0.4}), _run({"uniform": 0.5})])
     assert _rows(run) == [{"uniform": 0.5}] * 3

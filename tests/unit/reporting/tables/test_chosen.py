@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.chosen import FACTS, runs_with, value_of
+from oneshot_fl.reporting.tables.chosen import FACTS, is_told, runs_with, value_of
 
 
 @pytest.fixture
@@ -74,3 +74,11 @@ def test_every_word_is_a_value_of_a_run(make_run):
         "server_model": "cnn2",
         "partition": "dirichlet 0.1",
     }
+
+
+def test_a_setting_is_told_beside_rounds_that_only_its_method_has(make_run):
+    run = make_run(settings={"distill": {"rounds": 10, "batch_size": 64}}, usual_rounds=25)
+    assert run.own["distill"] == {"rounds": 10}
+    assert is_told(run, "distill.batch_size")
+    assert is_told(run, "distill.rounds")
+    assert not is_told(run, "distill.warmth")

@@ -23,6 +23,8 @@ def test_latex_escapes_what_it_must():
     assert r"\caption{a\_b, 50\%}" in text
     assert r"fedavg & 20.00 $\pm$ 1.00 \\" in text
     assert text.count(r"\begin{tabular}{lr}") == text.count(r"\end{tabular}") == 1
+    bracket = FORMATS["latex"]([Sheet("a", ["", "b"], [["[1, 2]", "3"]])])
+    assert "\\midrule\n{[}1, 2] & 3" in bracket  # a rule takes what is in brackets behind it
 
 
 def test_the_best_cells_are_bold_where_a_format_has_bold():

@@ -28,6 +28,15 @@ def test_ties_correct_the_statistic():
     assert ranked([{"a": 0.9, "b": 0.5, "c": 0.5}] * 2).statistic == pytest.approx(3 / 0.75)
 
 
+def test_means_that_only_rounding_moved_apart_are_ties():
+    # 200 and 209 right of 360 are as many as 201 and 208, but as accuracies of six digits 0.568056 and 0.5680555
+    block = {"a": (0.555556 + 0.580556) / 2, "b": (0.558333 + 0.577778) / 2, "c": 0.5}
+    assert block["a"] != block["b"]
+    assert ranks_in(block) == {"a": 1.5, "b": 1.5, "c": 3}
+    assert ranked([block] * 2).statistic == pytest.approx(3 / 0.75)  # as above
+    assert ranked([{"a": 0.9, "b": 0.900001, "c": 0.900002}] * 2).p == 1
+
+
 def test_nothing_but_ties_is_no_difference():
     ranking = ranked([dict.fromkeys("abc", 0.5)] * 3)
     assert (ranking.statistic, ranking.p, ranking.agreement) == (0, 1, 0)

@@ -39,6 +39,13 @@ def test_a_setting_alone_has_nothing_to_tell(titles):
             ["5 clients", "2 clients"],
         ),
         ([{}, _settings(clients={"epochs": 9})], ["clients.epochs=200", "clients.epochs=9"]),
+        (
+            [
+                _settings(partition={"name": "lognormal", "sigma": sigma, "alpha": alpha})
+                for sigma, alpha in ((0.1, 0.1), (0.2, 0.5))
+            ],
+            ["sigma=0.1, partition.alpha=0.1", "sigma=0.2, partition.alpha=0.5"],
+        ),
     ],
 )
 def test_only_what_differs_is_told(titles, changes, each):
