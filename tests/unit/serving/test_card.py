@@ -10,7 +10,7 @@ from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.model import ServedModel, Source
 from tests.parts import SMALL, FixedLogits
-from tests.unit.data.image_files import DEEP, png_of_16_bit_colour
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour, tiff_of_planes
 
 SUMMARY = {
     "method": "fedhydra",
@@ -100,15 +100,17 @@ def test_the_lines_about_the_input_make_the_numbers_that_training_images_became(
 
 
 @pytest.mark.parametrize("max_value", [None, 65535.0])
-@pytest.mark.parametrize("kind", [*DEEP, "16 bits of colour"])
+@pytest.mark.parametrize("kind", [*DEEP, "16 bits of colour", "planes", "ppm"])
 def test_the_lines_about_the_input_refuse_more_than_8_bits(tmp_path, monkeypatch, kind, max_value):
     """Pillow would make all greys above 255 white, and cut off the lower 8 bits of colours."""
     if kind in DEEP:
         name, dtype = DEEP[kind]
         Image.fromarray(np.full((2, 2), 3000, dtype)).save(tmp_path / name)
         (tmp_path / name).rename(tmp_path / "image.png")
+    elif kind == "ppm":
+        (tmp_path / "image.png").write_bytes(b"P6\n1 1\n4095\n" + b"\x08\x00" * 3)
     else:
-        png_of_16_bit_colour(tmp_path / "image.png", 3000)
+        {"planes": tiff_of_planes}.get(kind, png_of_16_bit_colour)(tmp_path / "image.png", 3000)
     served = ServedModel(SERVED.model, SMALL, SERVED.class_names, temperature=1.0, tones=Tones(max_value))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="more than 8 bits"):
