@@ -78,16 +78,19 @@ def require_chain(model: nn.Module) -> None:
     """Refuse what cannot be aligned layer by layer.
 
     Raises:
-        OneshotError: the model is no plain sequence, or has a layer that mixes units in an unknown way.
+        OneshotError: the model is no plain sequence, or has a layer that mixes units in an unknown way, or stands in it
+            twice.
     """
     if not isinstance(model, nn.Sequential):
         raise OneshotError(
             f"method=ot: {type(model).__name__} is no plain chain of layers (residual or branching); "
             "choose a chain (in a run model=cnn2, cnn3, lenet5) or another method"
         )
-    for layer in model:
+    layers = list(model)
+    for at, layer in enumerate(layers):
         grouped = isinstance(layer, nn.Conv2d) and layer.groups > 1
-        if grouped or not isinstance(layer, (nn.Conv2d, nn.Linear, _BatchNorm, *TRANSPARENT)):
+        again = not isinstance(layer, TRANSPARENT) and any(layer is before for before in layers[:at])
+        if grouped or again or not isinstance(layer, (nn.Conv2d, nn.Linear, _BatchNorm, *TRANSPARENT)):
             raise OneshotError(
                 f"method=ot: the layer {' '.join(str(layer).split())} cannot be aligned; choose a chain without it (in "
                 "a run model=cnn2, cnn3, lenet5) or another method"

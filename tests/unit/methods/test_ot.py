@@ -134,7 +134,13 @@ def test_a_channel_takes_all_its_features_along_through_batch_normalisation():
 
 
 @pytest.mark.parametrize(
-    "model", [resnet(SPEC, depth=18), nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), nn.Sequential(nn.LSTM(2, 2))]
+    "model",
+    [
+        resnet(SPEC, depth=18),
+        nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)),
+        nn.Sequential(nn.LSTM(2, 2)),
+        nn.Sequential(shared := nn.Linear(2, 2), nn.ReLU(), shared, nn.Linear(2, 2)),
+    ],
 )
 def test_what_is_no_chain_is_refused(model):
     with pytest.raises(OneshotError, match="method=ot"):
