@@ -226,7 +226,7 @@ def test_failed_jobs_alone_run_again_and_one_that_the_command_does_not_make_is_m
 
 
 def test_where_no_sweep_was_begun_none_of_its_jobs_has_failed(tmp_path):
-    with pytest.raises(OneshotError, match=r"mistyped: holds no sweep\.json; give the folder of a sweep$"):
+    with pytest.raises(OneshotError, match=r"mistyped: holds no sweep\.json; give the folder of a sweep \(hydra"):
         _launch(tmp_path / "mistyped", only="failed")([["method=fedavg"]], 0)
     assert not (tmp_path / "mistyped").exists()
 
