@@ -6,6 +6,7 @@ from typing import Any
 
 from oneshot_fl.config.groups import inside
 from oneshot_fl.config.method import making_sources, sources_of
+from oneshot_fl.config.needs import terms_asking
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError
@@ -26,10 +27,7 @@ def check_images(settings: Mapping[str, Any]) -> None:
     sources = sources_of(method)
     for key in ("method.objective", *(["method.student"] if sources else ()), "recite.objective"):
         _check_weights(key, inside(settings, key))
-    for key in ("method.objective", "recite.objective"):
-        _check_no_start(key, inside(settings, key))
-    if not _look_at_start("method.student", inside(settings, "method.student")):  # which then has it kept
-        _check_no_start("method.warm_up.student", inside(settings, "method.warm_up.student"))
+    _check_no_start(settings)
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
     making = making_sources(method, channels=shape_of(settings["data"])[0])
@@ -46,18 +44,15 @@ def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
         raise OneshotError(f"{key}: every term weighs 0, and nothing is left to train by; give one of them a weight")
 
 
-def _check_no_start(key: str, terms: Mapping[str, Any] | None) -> None:
-    if names := _look_at_start(key, terms):
+def _check_no_start(settings: Mapping[str, Any]) -> None:
+    """How the student began is kept for its own objective; where that looks at it the warm-up can too."""
+    kept = terms_asking(settings, "start", "method.student")
+    never = ("method.objective", "recite.objective", *(() if kept else ("method.warm_up.student",)))
+    if keys := terms_asking(settings, "start", *never):
         raise OneshotError(
-            f"{key}.{names[0]}: compares with how the student began, which only its own objective can; move the term "
-            "to method.student"
+            f"{keys[0]}: compares with how the student began, which only its own objective can; move the term to "
+            "method.student"
         )
-
-
-def _look_at_start(key: str, terms: Mapping[str, Any] | None) -> list[str]:
-    """Terms with a weight that compare with how the student began."""
-    weighed = {name: term for name, term in (terms or {}).items() if term["weight"]}
-    return [name for name, term in weighed.items() if "start" in needs_of(target_of(f"{key}.{name}", term))]
 
 
 def _check_pixels(key: str, node: Mapping[str, Any]) -> None:

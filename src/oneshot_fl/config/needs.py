@@ -113,7 +113,15 @@ def _needs(key: str, node: Any) -> frozenset[str]:
 def asking(settings: Mapping[str, Any], need: str) -> list[str]:
     """Keys of ensembles, and of loss terms with a weight, that declare a need."""
     own = {"method.ensemble": settings["method"].get("ensemble")}
-    parts = own | terms_at(settings, ("method.objective", "method.student")) | tested(settings)
+    return _asking(own | terms_at(settings, ("method.objective", "method.student")) | tested(settings), need)
+
+
+def terms_asking(settings: Mapping[str, Any], need: str, *groups: str) -> list[str]:
+    """Keys of the loss terms of some groups, of those with a weight, that declare a need."""
+    return _asking(terms_at(settings, groups), need)
+
+
+def _asking(parts: Mapping[str, Any], need: str) -> list[str]:
     return [key for key, part in _that_count(parts).items() if need in needs_of(target_of(key, part))]
 
 

@@ -25,7 +25,7 @@ from oneshot_fl.models.described import Kind
 from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
-from oneshot_fl.recipe import Recipe
+from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.values import Seed
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
@@ -163,8 +163,9 @@ def _as_uploaded(serving: Serving, architectures: Sequence[Architecture], spec: 
         return serving.student
     if not serving.config["method"].get("per_architecture"):
         return replace(serving.student, architectures=tuple(architectures[:1]))
+    told = {str(described(one)): one for one in architectures}.values()  # most are told alike, and building takes time
     different: dict[str, Architecture] = {}
-    for one in architectures:
+    for one in told:
         different.setdefault(structure(one.student(spec, 0)), one)
     return replace(serving.student, architectures=tuple(different.values()))
 

@@ -126,8 +126,12 @@ def record_of(done: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
     A sweep's number is the other one's own or none: the finished run may be a job of another sweep.
     """
-    record = {key: told for key, told in json.loads((done / TRACE).read_text()).items() if key != "job"}
-    return record | {key: known[key] for key in ("study", "overrides", "searched", "job") if key in known}
+    return _as_known(json.loads((done / TRACE).read_text()), known)
+
+
+def _as_known(record: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: told for key, told in record.items() if key != "job"}
+    return own | {key: known[key] for key in ("study", "overrides", "searched", "job") if key in known}
 
 
 def join_sweep(done: Path, known: Mapping[str, Any]) -> None:
@@ -136,9 +140,9 @@ def join_sweep(done: Path, known: Mapping[str, Any]) -> None:
     Raises:
         OSError, ValueError: its trace was removed or damaged meanwhile.
     """
-    record = record_of(done, known)
-    if "job" in known and record != json.loads((done / TRACE).read_text()):
-        write_atomically(done / TRACE, json.dumps(record, indent=1))
+    before = json.loads((done / TRACE).read_text())
+    if "job" in known and (now := _as_known(before, known)) != before:
+        write_atomically(done / TRACE, json.dumps(now, indent=1))
 
 
 def adopt(done: Path, folder: Path) -> dict[str, Any]:

@@ -71,18 +71,18 @@ def ranked(blocks: Sequence[Block]) -> Ranking:
     """The ranking over at least two blocks that all have the same three or more methods."""
     each = [ranks_in(block) for block in blocks]
     means = {name: statistics.fmean(ranks[name] for ranks in each) for name in blocks[0]}
-    statistic, p = _friedman([_tied(block) for block in blocks])
+    statistic, p = _friedman(each)
     ordered = dict(sorted(means.items(), key=lambda item: item[1]))
     return Ranking(ordered, len(blocks), statistic, p, critical_difference(len(means), len(blocks)))
 
 
-def _friedman(blocks: Sequence[Block]) -> tuple[float, float]:
-    """Statistic and p; 0 and 1 where every block is one tie, of which the correction would divide by zero."""
+def _friedman(each: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """Statistic and p of blocks' ranks; 0 and 1 where every block is one tie: the correction would divide by zero."""
     from scipy.stats import friedmanchisquare
 
-    if all(len(set(block.values())) == 1 for block in blocks):
+    if all(len(set(ranks.values())) == 1 for ranks in each):
         return 0.0, 1.0
-    found = friedmanchisquare(*([block[name] for block in blocks] for name in blocks[0]))
+    found = friedmanchisquare(*([ranks[name] for ranks in each] for name in each[0]))
     return float(found.statistic), float(found.pvalue)
 
 
