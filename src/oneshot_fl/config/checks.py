@@ -17,7 +17,7 @@ from oneshot_fl.config.fileless import check_files
 from oneshot_fl.config.groups import CALLED, check_called, check_node, check_tables, check_top
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
-from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
+from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups, looked_up
 from oneshot_fl.config.leftover import check_left_over
 from oneshot_fl.config.lent import check_lent
 from oneshot_fl.config.method import check_method
@@ -41,6 +41,7 @@ def check(cfg: DictConfig) -> None:
     """
     settings = _resolved(cfg)
     _check_unknown(settings)
+    _check_looked_up(settings)
     _check_groups(settings)
     _check_missing(cfg)
     check_top(settings)
@@ -108,6 +109,18 @@ def _check_unknown(settings: dict[Any, Any]) -> None:
         names = [f"{group}.{name}".strip(".") for name in (node if isinstance(node, dict) else ())]
         if unknown := [name for name in names if name not in known]:
             raise OneshotError(no_such_key(unknown[0], known))
+
+
+def _check_looked_up(settings: Mapping[str, Any]) -> None:
+    """Entries of the tables `of` that no file looks up."""
+    for group, node in settings.items():
+        table, known = node.get("of") if isinstance(node, dict) else None, looked_up(group)
+        names = [str(name) for name in (table if isinstance(table, dict) else ())]
+        if known and (unknown := [name for name in names if name not in known]):
+            near = did_you_mean(unknown[0], known)
+            raise OneshotError(
+                f"{group}.of.{unknown[0]}: nothing looks that up{near}; looked up in {group}.of are {', '.join(known)}"
+            )
 
 
 def _check_groups(settings: dict[Any, Any]) -> None:

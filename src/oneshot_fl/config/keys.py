@@ -1,5 +1,6 @@
 """The groups and keys that some choice of the configuration has, the user's own among them."""
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from oneshot_fl.config.compose import UNREADABLE, config_dir, search_path
 
 OF_OTHERS = ("experiment", "protocol", "local")
 """Groups without keys of their own: their choices set those of other groups."""
+LOOKED_UP = re.compile(r"\b(\w+)\.of\.(\w+|\$)")
+"""A group, and a name that some choice looks up in its table `of`; `$`: whatever another value says, `${data.name}`."""
 
 
 def groups() -> Iterable[str]:
@@ -38,6 +41,18 @@ def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
         own = {f"{package}.{key}".strip(".") for key in _flat(_content(path))}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
     return tuple(sorted(keys))
+
+
+def looked_up(group: str) -> tuple[str, ...] | None:
+    """The names that some choice looks up in a group's table `of`; None where any name may be."""
+    names = {name for each, name in _looked_up_below(tuple(search_path())) if each == group}
+    return None if "$" in names else tuple(sorted(names))
+
+
+@cache
+def _looked_up_below(folders: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    contents = (_content(path) for folder in folders for path in Path(folder).rglob("*.yaml"))
+    return frozenset(found for each in contents for found in LOOKED_UP.findall(str(each)))
 
 
 def _content(path: Path) -> Any:

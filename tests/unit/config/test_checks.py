@@ -33,6 +33,8 @@ def _complaint(*overrides: str) -> str:
         ("partition=iid partition.alpha=1", ["partition.alpha", "the chosen partition has no such key"]),
         ("+seeds=1", ["seeds", "seed"]),
         ("+clients.epoch=1", ["clients.epoch", "clients.epochs"]),
+        ("+method.of.roundz=3", ["method.of.roundz: nothing looks that up, did you mean rounds?", "global_lr, "]),
+        ("budget=fedmho +budget.of.epochs=3", ["budget.of.epochs", "looked up in budget.of are global_epochs, "]),
         ("+method.ensembl=uniform", ["method.ensembl", "method.ensemble"]),
         ("method=fedhidra", ["method=fedhidra", "fedhydra", "dense", "fedavg"]),
         ("method/ensemble=unifrom", ["method/ensemble=unifrom", "uniform"]),
