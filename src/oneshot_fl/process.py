@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 
 MALLOPT = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**26), "M_MMAP_THRESHOLD": (-3, 2**31 - 1)}
@@ -79,6 +80,26 @@ def again_and_again(act: Callable[[], object], seconds: float) -> Iterator[None]
     finally:
         over.set()
         thread.join()
+
+
+@cache  # once a process
+def end_with(parent: int, *, patience: float) -> None:
+    """Have this process end once the one that began it is gone; nothing is done where it is that one itself.
+
+    Args:
+        parent: the other's id.
+        patience: seconds that it has between being asked to stop, as SIGTERM does, and being ended.
+    """
+    if parent != os.getpid():
+        threading.Thread(target=_outlived, args=(parent, patience), name="parent", daemon=True).start()
+
+
+def _outlived(parent: int, patience: float) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(patience)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)

@@ -11,6 +11,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 import torch
+from joblib import parallel_config
 from rich.console import Console
 
 from oneshot_fl.artifacts import Artifact, read_artifact
@@ -96,6 +97,16 @@ def test_workers_multiply_as_the_run_does_before_they_make_a_trainer(context):
         wanted = [Wanted("clients", {"k": k}, _precision) for k in range(2)]
         made = make_all(wanted, [1] * 2, context=two, task=two.progress.task("x", 2, "things"))
         assert [artifact.facts["precision"] for artifact in made] == [precision] * 2
+
+
+@pytest.mark.slow  # every worker imports torch
+def test_workers_are_processes_whatever_runs_around_the_run(context, tmp_path):
+    """Threads, which joblib has inside one of its workers, would share torch's random numbers."""
+    two = replace(context, workers=2)
+    wanted = [Wanted("clients", {"k": k}, partial(_by_process, tmp_path, 0)) for k in range(2)]
+    with parallel_config(backend="threading"):
+        made = make_all(wanted, [1] * 2, context=two, task=two.progress.task("x", 2, "things"))
+    assert os.getpid() not in {int(artifact.tensors["process"]) for artifact in made}
 
 
 def _die(_: Path) -> Artifact:

@@ -12,6 +12,7 @@ from oneshot_fl.process import (
     STOPPING,
     Interrupted,
     again_and_again,
+    end_with,
     interruption,
     keep_freed_memory,
     print_whatever_it_is,
@@ -198,3 +199,27 @@ def test_something_is_done_again_and_again_until_the_block_ends():
     after = len(done)
     time.sleep(0.05)
     assert len(done) == after
+
+
+WORKER = """
+import os, time
+from oneshot_fl.process import end_with
+end_with(os.getppid(), patience=1.0)
+print("begun", flush=True)
+time.sleep(60)
+print("outlived it")
+"""
+BEGINS_IT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKER!r}])"
+
+
+def test_a_worker_ends_with_the_process_that_began_it():
+    with subprocess.Popen([sys.executable, "-c", BEGINS_IT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "begun\n"
+        parent.kill()
+        assert parent.stdout.read() == ""
+
+
+def test_a_process_does_not_wait_for_its_own_end(monkeypatch):
+    monkeypatch.setattr("threading.Thread", None)
+    end_with(os.getpid(), patience=1.0)

@@ -7,7 +7,6 @@ that runs out of memory takes every other one with it. Pools of one process lose
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor, proces
 
 from oneshot_fl.devices import visible_devices
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
+from oneshot_fl.process import end_with
 from oneshot_fl.reporting.finished import LOG
 
 PATIENCE = 20.0
@@ -101,19 +101,12 @@ def threads_each(jobs: int) -> dict[str, str]:
 def obey(parent: int) -> None:
     """Make a worker leave stops to its jobs, and stop them when the program that began them is gone.
 
+    A job leaves its checkpoint and trace then; a worker without one ends.
     loky takes a process for leaking, and begins another, once it has grown by 300 MB, as each does that loads torch.
     """
     process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_outlived, args=(parent,), name="parent", daemon=True).start()
-
-
-def _outlived(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)  # a job leaves its checkpoint and trace; without one the worker ends
-    time.sleep(PATIENCE)
-    os.kill(os.getpid(), signal.SIGKILL)
+    end_with(parent, patience=PATIENCE)
 
 
 def _tell(pid: int) -> None:

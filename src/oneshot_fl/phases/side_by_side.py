@@ -1,7 +1,8 @@
 """Artifacts of a phase that do not depend on each other: made one after the other, by processes, or by Ray."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,18 +20,22 @@ from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.ray_helpers import helped, on_ray
 from oneshot_fl.phases.trainer import TrainerSettings, multiply_as
-from oneshot_fl.process import keep_freed_memory
+from oneshot_fl.process import end_with, keep_freed_memory
 from oneshot_fl.store import Store, Wanted
 from oneshot_fl.tracking.progress import Task
+
+PATIENCE = 5.0
+"""Seconds that a worker has to end once its job is gone."""
 
 
 def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context, task: Task) -> list[Artifact]:
     """All artifacts in their order, loaded where the store has them.
 
-    With `context.workers` > 1 that many processes make them, each with its share of the threads; in a job on Ray, the
-    job itself and tasks on the cluster's machines, each with as many threads as the job. A result depends on its own
-    inputs only, so it is the same bit by bit as with one worker of as many threads. All of them multiply matrices as
-    the Trainer's settings say, also what they compute before they make a Trainer.
+    With `context.workers` > 1 that many processes make them, each with its share of the threads, which this process
+    has too for what is left to it; in a job on Ray, the job itself and tasks on the cluster's machines, each with as
+    many threads as the job. A result depends on its own inputs only, so it is the same bit by bit as with one worker of
+    as many threads, whatever the store had of the others. All of them multiply matrices as the Trainer's settings say,
+    also what they compute before they make a Trainer.
 
     Args:
         wanted: what is needed; what a `make` refers to is copied to the workers.
@@ -44,12 +49,15 @@ def make_all(wanted: Sequence[Wanted], steps: Sequence[int], *, context: Context
     """
     store, note = context.store, context.progress.note
     wanted = [replace(one, make=partial(_multiplying_as, context.trainer, one.make)) for one in wanted]
-    missing = [k for k, one in enumerate(wanted) if not store.has(one)] if context.workers > 1 else []
-    done = _Counted(task, steps)
-    with ExitStack() as helpers:
-        if len(missing) > 1 and on_ray():
+    workers = min(context.workers, len(wanted))
+    missing = [k for k, one in enumerate(wanted) if not store.has(one)] if workers > 1 else []
+    done, ray = _Counted(task, steps), on_ray()
+    with ExitStack() as around:
+        if workers > 1 and not ray:
+            around.enter_context(_threads_of_one_among(workers))
+        if len(missing) > 1 and ray:
             done.for_this_job.update(missing)
-            helpers.enter_context(helped([wanted[k] for k in missing], store, min(context.workers, len(missing)) - 1))
+            around.enter_context(helped([wanted[k] for k in missing], store, min(workers, len(missing)) - 1))
         elif len(missing) > 1:
             done.reach(set(range(len(wanted))).difference(missing))
             with task.shared():
@@ -88,11 +96,11 @@ class _Counted:
 
 
 def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], context: Context) -> list[int]:
-    """Let workers make what the store lacks; the numbers of what they made."""
+    """Let workers make what the store lacks, each with this process's threads; the numbers of what they made."""
+    threads, job = torch.get_num_threads(), os.getpid()
+    jobs = [delayed(_make)(context.store, wanted[k], threads, job) for k in missing]
     workers = min(context.workers, len(missing))
-    threads = max(1, torch.get_num_threads() // workers)
-    jobs = [delayed(_make)(context.store, wanted[k], threads) for k in missing]
-    pool = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="n_jobs")
+    pool = Parallel(n_jobs=workers, backend="loky", batch_size=1, pre_dispatch="n_jobs")  # threads share random draws
     try:
         made = _by_up_to_date(pool, jobs)
     except TerminatedWorkerError as error:
@@ -101,6 +109,17 @@ def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], context: Conte
             "workers=1 needs the least memory"
         ) from error
     return [k for k, by_worker in zip(missing, made, strict=True) if by_worker]
+
+
+@contextmanager
+def _threads_of_one_among(workers: int) -> Iterator[None]:
+    """Inside the block this process has one's share of its threads: results depend on it by rounding."""
+    all_of_them = torch.get_num_threads()
+    torch.set_num_threads(max(1, all_of_them // workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(all_of_them)
 
 
 def _by_up_to_date(pool: Parallel, jobs: Sequence[Any]) -> list[bool]:
@@ -112,8 +131,9 @@ def _by_up_to_date(pool: Parallel, jobs: Sequence[Any]) -> list[bool]:
         return pool(jobs)
 
 
-def _make(store: Store, wanted: Wanted, threads: int) -> bool:
-    """In a worker: whether it made it; what another process is making is left to that."""
+def _make(store: Store, wanted: Wanted, threads: int, job: int) -> bool:
+    """In a worker of the process `job`: whether it made it; what another process is making is left to that."""
+    end_with(job, patience=PATIENCE)
     keep_freed_memory()
     torch.set_num_threads(threads)
     with beside_others():

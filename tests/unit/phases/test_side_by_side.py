@@ -96,13 +96,29 @@ def test_what_workers_do_counts_as_they_do_it_beside_what_is_in_the_store(contex
     assert task.completed == 6
 
 
-def test_workers_share_the_threads(context, wanted, task, monkeypatch):
+def _threads(_):
+    return Artifact({}, {"threads": torch.get_num_threads()})
+
+
+@pytest.fixture
+def five_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(5)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+@pytest.mark.usefixtures("five_threads")
+def test_workers_have_an_equal_share_of_the_threads_whatever_is_stored(context, task, monkeypatch, stored):
+    """Also where a single one is left, which no worker makes: results depend on the threads by rounding."""
     monkeypatch.setattr(side_by_side, "Parallel", _HereInstead)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    threads = []
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
-    assert threads == [2, 2, 2]
+    wanted = [Wanted("clients", {"k": k}, _threads) for k in range(3)]
+    for k in range(stored):
+        context.store.get_or_make("clients", {"k": k}, lambda _: Artifact({}, {"threads": "of another run"}))
+    made = make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
+    assert [artifact.facts["threads"] for artifact in made[stored:]] == [2] * (3 - stored)
+    assert torch.get_num_threads() == 5
 
 
 @pytest.mark.parametrize("workers", [1, 2])
