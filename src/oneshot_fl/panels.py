@@ -10,7 +10,7 @@ from torch import Tensor
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.experiment import Experiment
-from oneshot_fl.parts.attacks import Trigger, check_trigger, plants_a_trigger
+from oneshot_fl.parts.attacks import Tampering, Trigger, check_trigger, plants_a_trigger
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.slots import step_for
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Uploads
@@ -41,6 +41,9 @@ def check_panels(experiment: Experiment, given: RunData) -> None:
         poisoned(data, given.indices, experiment.clients)
     if trigger := _trigger(experiment, data):
         check_trigger(trigger, data.spec.classes, data.test_labels)
+    attack = experiment.attack_on_uploads
+    if attack is not None and isinstance(tampering := step_for(attack, data.spec), Tampering):
+        tampering.check(data.spec.classes)
 
 
 def panels(experiment: Experiment, given: RunData, results: Sequence[RunResult], context: Context) -> dict[str, Any]:

@@ -246,6 +246,11 @@ def _evaluation(cfg: DictConfig) -> Evaluation:
 def _check_validation(cfg: DictConfig) -> None:
     """There are images that the student is not trained on."""
     of, held_out = cfg.evaluate.validation, cfg.distill.held_out
+    if of is not None and "classifier" not in kinds(cfg):
+        raise OneshotError(
+            f"evaluate.validation={of}: measures how well the student learned of classifiers, and no client trains one "
+            "(clients.kinds); set evaluate.validation=null"
+        )
     if of == "synthetic" and (cfg.method.source is None or not held_out):
         raise OneshotError(
             f"evaluate.validation=synthetic: none is held out (method={cfg.method.name}, distill.held_out="

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from oneshot_fl.config.group_types import LOOKUP, TOP, Optimizer, tables
+from oneshot_fl.config.group_types import TOP, Optimizer, tables
 from oneshot_fl.config.method import INSIDE, check_terms
 from oneshot_fl.config.rules import (
     MISSING,
@@ -17,7 +17,7 @@ from oneshot_fl.config.rules import (
     target_of,
 )
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.values import NOT_EMPTY, Name, PathText
+from oneshot_fl.values import NOT_EMPTY, Count, Name, PathText
 
 CALLED: dict[str, frozenset[str]] = {
     "data": frozenset(),
@@ -31,10 +31,12 @@ CALLED: dict[str, frozenset[str]] = {
 ARCHITECTURES: dict[str, Any] = {
     "name": Name,
     "shares": Parameter(Any, required=False),
-    "of": LOOKUP,
+    "of": Parameter(dict[str, Name], required=False),
 }
 """A choice of `model` or `cvae` that stands for several architectures."""
 MAY_BE_NULL = ("evaluate.fidelity", "evaluate.privacy", "method.warm_up")
+OF_LOGGERS: dict[str, Any] = {"flush_logs_every_n_steps": Count}
+"""What a logger of Lightning's takes and states no more than `int` of; it divides by it."""
 STEPS = ("attack", "gate", "hearing")
 """Groups that may hold one part that is handed the uploads."""
 
@@ -75,7 +77,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, given={"save_dir"})
+        check_call(f"logger.{name}", node, given={"save_dir"}, known=OF_LOGGERS)
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
         _check_row(f"evaluate.ensembles.{name}", node)

@@ -25,8 +25,7 @@ def check_images(settings: Mapping[str, Any]) -> None:
     """
     method, recitation = settings["method"], settings["recite"]
     sources = sources_of(method)
-    for key in ("method.objective", *(["method.student"] if sources else ()), "recite.objective"):
-        _check_weights(key, inside(settings, key))
+    _check_terms_left(settings, sources)
     _check_no_start(settings)
     for key, node in {**sources, "recite": recitation}.items():
         _check_pixels(key, node)
@@ -39,9 +38,23 @@ def check_images(settings: Mapping[str, Any]) -> None:
     _check_some_held_out(settings["distill"]["held_out"], making)
 
 
-def _check_weights(key: str, terms: Mapping[str, Any] | None) -> None:
-    if terms and not any(term["weight"] for term in terms.values()):
-        raise OneshotError(f"{key}: every term weighs 0, and nothing is left to train by; give one of them a weight")
+def _check_terms_left(settings: Mapping[str, Any], sources: Mapping[str, Mapping[str, Any]]) -> None:
+    """Whatever is trained is trained by a term with a weight."""
+    scored = any(getattr(target_of(key, node), "scored", False) for key, node in sources.items())
+    warm_up = settings["method"].get("warm_up") or {}
+    trained = {
+        "method.objective": scored,
+        "method.student": bool(sources),
+        "method.warm_up.student": bool(sources) and warm_up.get("passes", 0) > 0,
+        "recite.objective": True,
+    }
+    for key, asked in trained.items():
+        terms = inside(settings, key) or {}
+        if asked and not any(term["weight"] for term in terms.values()):
+            why, remedy = (
+                ("every term weighs 0", "give one of them a weight") if terms else ("no term is there", "leave one in")
+            )
+            raise OneshotError(f"{key}: {why}, and nothing is left to train by; {remedy}")
 
 
 def _check_no_start(settings: Mapping[str, Any]) -> None:

@@ -25,6 +25,8 @@ def check_method(method: Any) -> None:
         _check_no_rest(method, slot)
     makes_images = method.get("source") is not None
     _check_parts(method, makes_images=makes_images)
+    if not makes_images:
+        _check_trained(target_of("method.init", method["init"]))
     _check_losses(method, makes_images=makes_images)
     if method.get("student_optimizer") is not None:
         check_optimizer("method.student_optimizer", method["student_optimizer"])
@@ -40,6 +42,15 @@ def _check_parts(method: Mapping[str, Any], *, makes_images: bool) -> None:
             raise OneshotError(
                 f"method.{slot}: method={method['name']} needs one; {named if slot in method else unnamed}"
             )
+
+
+def _check_trained(init: Any) -> None:
+    """Without images the student stays as it begins."""
+    if getattr(init, "untrained", False):
+        raise OneshotError(
+            f"method.source: is null, and nobody has trained what students begin as (method.init: {init.__name__}); "
+            "choose a source (method/source=NAME), or method/init=average"
+        )
 
 
 def _check_losses(method: Mapping[str, Any], *, makes_images: bool) -> None:

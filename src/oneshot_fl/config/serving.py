@@ -30,7 +30,7 @@ from oneshot_fl.values import Seed
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
-OF_RUNS = ("experiment", "protocol", "hydra", "study")
+OF_RUNS = ("experiment", "protocol", "hydra", "study", "plots")
 OF_RUNS_ALONE = ("validation", "fidelity", "privacy")
 """What can be measured only where the clients' images are, or the server's own."""
 NEVER_MET = {

@@ -146,6 +146,7 @@ class TwoGenerators(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "label_counts", "teacher"})
+    scored: ClassVar[bool] = True
     reset = True
 
     def __init__(

@@ -38,7 +38,7 @@ from oneshot_fl.parts.decoders import DecoderSource, Split, draw, draw_noise
 from oneshot_fl.parts.slots import Made, Minimise, Turn
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.seeds import seeded_by
-from oneshot_fl.values import Count, Positive
+from oneshot_fl.values import BatchSize, Count, Images, Positive
 
 
 class OwnDecoderSource(DecoderSource):
@@ -61,10 +61,10 @@ class OwnDecoderSource(DecoderSource):
         server: Server,
         *,
         optimizer: OptimizerFactory,
-        samples: Count,
-        taught: Count,
+        samples: Images,
+        taught: Images,
         epochs: Count,
-        batch_size: Count,
+        batch_size: BatchSize,
         split: Split,
         bound: Positive | None,
     ) -> None:

@@ -78,6 +78,7 @@ class Trajectory(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    scored: ClassVar[bool] = True
     reset = True
     first: Tensor
     """The label of the next batch's first image."""

@@ -132,7 +132,8 @@ class LinearGate(Gated):
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """SGD at this round's rate, whose memory lies in a buffer, which is saved with every round."""
-        rate = self.lr * (1 + math.cos(math.pi * float(self.rounds_done) / self.rounds)) / 2
+        share = min(1.0, float(self.rounds_done) / self.rounds) if self.rounds else 1.0
+        rate = self.lr * (1 + math.cos(math.pi * share)) / 2
         optimizer = torch.optim.SGD([self.gate], lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
         optimizer.state[self.gate] = {"momentum_buffer": self.velocity}
         return optimizer

@@ -46,6 +46,13 @@ class Tampering:
             self.tamper(model, uploads)
         return replace(upload, model=model)
 
+    def check(self, classes: int) -> None:
+        """Refuse, before anything is trained, what no model of so many classes can be made to do.
+
+        Raises:
+            OneshotError: there is such a thing.
+        """
+
     @abstractmethod
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """Change a model in place; gradients are off, and the global random state is the attack's own."""
@@ -97,7 +104,13 @@ class NegativeVariance(Tampering):
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """Turn the signs of all running variances."""
-        for layer in norm_layers(model):
+        layers = norm_layers(model)
+        if not layers:
+            raise OneshotError(
+                "attack=negative_variance: the hostile clients' models have no running variances; choose another "
+                "attack, or a model with batch normalisation"
+            )
+        for layer in layers:
             layer.running_var.neg_()  # type: ignore[union-attr]  # such layers have one
 
 
@@ -108,12 +121,17 @@ class ConstantVoter(Tampering):
         super().__init__(clients=clients, seed=seed)
         self.chosen, self.logit = chosen, logit
 
+    def check(self, classes: int) -> None:
+        """There must be such a class."""
+        _check_class("attack.chosen", self.chosen, classes)
+
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """The last linear layer looks at nothing."""
         heads = linear_layers(model)
-        if not heads or heads[-1].bias is None or self.chosen >= heads[-1].out_features:
+        if not heads or heads[-1].bias is None:
             raise OneshotError(
-                f"attack.chosen={self.chosen}: the models have no last linear layer with a bias for that class"
+                "attack=constant_voter: the hostile clients' models have no last linear layer with a bias; choose "
+                "another attack, or another model"
             )
         for parameter in heads[-1].parameters():
             parameter.zero_()
@@ -176,15 +194,17 @@ def check_trigger(trigger: Trigger, classes: int, test_labels: Tensor) -> None:
     Raises:
         OneshotError: there is no such class, or no test image of another one.
     """
-    if trigger.target >= classes:
-        raise OneshotError(
-            f"attack.target={trigger.target}: the data have {classes} classes; choose one of 0 to {classes - 1}"
-        )
+    _check_class("attack.target", trigger.target, classes)
     if bool((test_labels == trigger.target).all()):
         raise OneshotError(
             f"attack.target={trigger.target}: all test images are of that class, so that none can be taken for it; "
             "choose another"
         )
+
+
+def _check_class(key: str, label: int, classes: int) -> None:
+    if label >= classes:
+        raise OneshotError(f"{key}={label}: the data have {classes} classes; choose one of 0 to {classes - 1}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ class Fresh:
     """The student as it was built: random weights of its own, other than those that the clients began at."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    untrained: ClassVar[bool] = True
+    """Nothing that a client has learned is in it."""
 
     def __init__(self, server: Server) -> None:
         pass
@@ -30,6 +32,7 @@ class AsClientsBegan:
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clients_start"})
+    untrained: ClassVar[bool] = True
 
     def __init__(self, server: Server) -> None:
         self.start = server.start

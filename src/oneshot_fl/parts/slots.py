@@ -146,8 +146,9 @@ class Source(Protocol):
     reset: bool
     """Whether every round begins anew, which makes the optimiser forget too.
 
-    A source may say two things more before it is made: `unlabelled = True`, that it never knows its images' labels, so
-    that classifiers have to name them, and in `counted_by` which of its settings says how many it makes at most.
+    A source may say three things more before it is made: `unlabelled = True`, that it never knows its images' labels,
+    so that classifiers have to name them; `scored = True`, that the method's objective is what it is trained by; and in
+    `counted_by` which of its settings says how many it makes at most.
     """
 
     def begin(self, rng: torch.Generator) -> None:

@@ -51,6 +51,7 @@ class GeneratorSource(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    scored: ClassVar[bool] = True
     counted_by: ClassVar[str] = "batch_size"
 
     def __init__(

@@ -106,6 +106,9 @@ def test_a_students_optimiser_is_its_methods_or_the_one_that_all_share():
     assert own.settings["lr"] != 0.3
 
 
+LABELS = "+method.objective.ce={_target_: oneshot_fl.parts.terms.CrossEntropy, weight: 1}"
+
+
 @pytest.mark.parametrize(
     ("overrides", "source", "student"),
     [
@@ -113,12 +116,12 @@ def test_a_students_optimiser_is_its_methods_or_the_one_that_all_share():
         (["method=f_adi"], {"images": "method.source.optimizer.lr"}, "distill.student_optimizer.lr"),
         (["method=fedisca"], {"images": "method.source.optimizer.lr"}, "method.student_optimizer.lr"),
         (
-            ["method=fedchorus", "+method/source@method.source.own=trajectory"],
+            ["method=fedchorus", "+method/source@method.source.own=trajectory", LABELS],
             {"own": "method.source.own.optimizer.lr"},
             "method.student_optimizer.lr",
         ),
         (
-            ["method=fedchorus", "+method/source@method.source.own=joint"],
+            ["method=fedchorus", "+method/source@method.source.own=joint", LABELS],
             {"own": "recite.optimizer.lr"},
             "method.student_optimizer.lr",
         ),
@@ -220,3 +223,13 @@ def test_loggers_are_lightnings_and_wait_for_the_runs_folder():
 def test_an_ensemble_that_asks_the_student_does_not_teach_it():
     with pytest.raises(OneshotError, match=r"^method\.ensemble=self_gated: asks the student.*evaluate\.ensembles"):
         _bound("method=dense", "method/ensemble=self_gated")
+
+
+@pytest.mark.parametrize("of", ["synthetic", "proxy"])
+def test_no_student_is_validated_where_no_classifier_taught_it(of):
+    with pytest.raises(OneshotError, match=rf"^evaluate\.validation={of}: .*no client trains one .*=null$"):
+        experiment_of(
+            compose_config(
+                "method=fedcvae_ens", "clients=all_cvae", f"evaluate.validation={of}", "distill.held_out=0.2"
+            )
+        )

@@ -35,6 +35,9 @@ def _complaint(*overrides: str) -> str:
         ("+clients.epoch=1", ["clients.epoch", "clients.epochs"]),
         ("+method.of.roundz=3", ["method.of.roundz: nothing looks that up, did you mean rounds?", "global_lr, "]),
         ("budget=fedmho +budget.of.epochs=3", ["budget.of.epochs", "looked up in budget.of are global_epochs, "]),
+        ("cvae.of.svhn=[]", ["cvae.of", "each value a text"]),
+        ("logger.csv.flush_logs_every_n_steps=0", ["logger.csv.flush_logs_every_n_steps=0", "at least 1"]),
+        ("method=dense method.source=null", ["method.source: is null", "Fresh", "method/init=average"]),
         ("+method.ensembl=uniform", ["method.ensembl", "method.ensemble"]),
         ("method=fedhidra", ["method=fedhidra", "fedhydra", "dense", "fedavg"]),
         ("method/ensemble=unifrom", ["method/ensemble=unifrom", "uniform"]),
@@ -163,6 +166,7 @@ def _complaint(*overrides: str) -> str:
         ),
         (
             "method=dfdg method.ensemble=null ~method.objective.ce ~method.objective.transfer ~method.student.kl "
+            "+method.objective.bn={_target_:oneshot_fl.parts.terms.BatchNormStatistics,weight:1} "
             "+method.student.ce={_target_:oneshot_fl.parts.terms.LabelCrossEntropy,weight:1}",
             ["method.ensemble=null", "method.source asks"],
         ),

@@ -12,6 +12,7 @@ DRAWN = (
     "recite.generator._target_=oneshot_fl.models.generators.ConvGenerator",
     *("~recite.generator.count", "~recite.generator.bounded", "+recite.generator.noise=8", "+recite.generator.width=4"),
 )
+CVAES = ("clients=half_cvae", "partition.clients=4")
 STARTS = "oneshot_fl.methods.fedmho.SelfDistillation"
 
 
@@ -25,6 +26,11 @@ def _weightless(key: str, *terms: str) -> list[str]:
         (["method=fedhydra", *_weightless("method.objective", "ce", "bn", "adv")], "method.objective: every term"),
         (["method=dense", *_weightless("method.student", "kl")], "method.student: every term"),
         (["method=fedchorus", *_weightless("recite.objective", "ce", "bn", "tv")], "recite.objective: every term"),
+        (["method=dense", "~method.student.kl"], "method.student: no term is there, .*leave one in"),
+        (["method=dense", *(f"~method.objective.{name}" for name in ("ce", "bn", "adv"))], "method.objective: no term"),
+        (["method=fedisca", *(f"~method.objective.{name}" for name in ("ce", "tv", "bn"))], "method.objective: "),
+        (["method=fedchorus", *(f"~recite.objective.{name}" for name in ("ce", "bn", "tv"))], "recite.objective: no t"),
+        (["method=fedmho", *CVAES, "method.warm_up.student.kl.weight=0"], "method.warm_up.student: every term"),
         (["method=f_adi", "method.source.batch_size=16"], "method.source.batch_size=16: .* of 128 images"),
         (["method=fedchorus", "recite.generator.count=4"], "recite.batch_size=256: .* of 4 images"),
         (["method=fedchorus", *DRAWN], "recite.start=drawings: ConvGenerator .*recite.start=noise"),

@@ -100,6 +100,15 @@ def test_the_rate_falls_on_a_cosine_and_momentum_goes_on():
     assert (gate.velocity.abs() > 1.5 * velocity.abs()).all()  # 0.9 of the last and a gradient like it
 
 
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_the_rate_stays_0_behind_the_end_of_the_cosine(rounds):
+    gate = _gate(_server(), rounds=rounds)
+    gate.rounds_done.fill_(2)
+    before = gate.gate.clone()
+    gate.refit(_pool(gate), 8, torch_generator(0))
+    assert_close(gate.gate, before)
+
+
 def test_gradients_are_clipped_to_norm_10():
     # As above with answers 200 times as large: dCE/dscores = [-50, 50], dCE/dweights = [-25, 25], together 79
     gate = _gate(_server(scale=400.0))

@@ -74,7 +74,13 @@ def test_a_constant_voter_says_one_class(uploads):
     answers = _last(ConstantVoter(chosen=1, logit=9.0, clients=1), uploads)(torch.randn(4, 1, 8, 8))
     assert answers.tolist() == [[0.0, 9.0, 0.0]] * 4
     with pytest.raises(OneshotError, match=r"attack\.chosen=7"):
-        ConstantVoter(chosen=7, logit=9.0, clients=1)(uploads)
+        ConstantVoter(chosen=7, logit=9.0, clients=1).check(7)
+
+
+def test_a_model_without_running_variances_is_refused_where_they_are_attacked():
+    plain = uploads_of([cnn2(SMALL, norm=False)], [1])
+    with pytest.raises(OneshotError, match=r"attack=negative_variance: .*no running variances"):
+        NegativeVariance(clients=1)(plain)
 
 
 def test_variances_free_riders_and_copies(uploads):
@@ -114,9 +120,10 @@ def test_a_backdoor_marks_as_many_images_as_its_share_says(share):
     assert int((y[:500] == 2).sum()) == round(500 * share)
 
 
-def test_a_backdoor_for_a_label_that_there_is_not_is_refused_before_anybody_trains(tiny, tmp_path):
-    with pytest.raises(OneshotError, match=r"^attack\.target=10: the data have 10 classes; choose one of 0 to 9$"):
-        run_config(tiny("method=fedavg", "attack=backdoor", "attack.target=10"), tmp_path / "run")
+@pytest.mark.parametrize(("attack", "key"), [("backdoor", "target"), ("constant_voter", "chosen")])
+def test_a_label_that_there_is_not_is_refused_before_anybody_trains(attack, key, tiny, tmp_path):
+    with pytest.raises(OneshotError, match=rf"^attack\.{key}=10: the data have 10 classes; choose one of 0 to 9$"):
+        run_config(tiny("method=fedavg", f"attack={attack}", f"attack.{key}=10"), tmp_path / "run")
     assert not list(tmp_path.glob("store/client*"))
 
 
