@@ -21,7 +21,7 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.serving import entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
-from oneshot_fl.data.images import check_layout, labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.images import Tree, check_layout, labelled, read_images, tree_by_class, unread
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
@@ -93,6 +93,7 @@ def _aggregated(
     uploads: Path, overrides: Sequence[str], *, out: Path, test: Path | None, strict: bool, allowed: Collection[str]
 ) -> dict[str, Any]:
     begun, console = time.perf_counter(), terminal()
+    tree = None if test is None else _found_in_test(test)  # before the uploads are read, which may take minutes
     with _nothing_left(strict):
         federation = federation_of(found_in(uploads), allowed=allowed, entrance=entrance_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
@@ -104,7 +105,7 @@ def _aggregated(
     ]
     plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
     _description(federation, plan)
-    tested, of_test = (None, ()) if test is None else _test_set(test, federation, plan)
+    tested, of_test = (None, ()) if test is None or tree is None else _test_set(test, tree, federation, plan)
     notes = [
         *of_plan,
         *federation.notes,
@@ -187,11 +188,22 @@ def _stop_if(strict: bool, quarantined: Sequence[Quarantined]) -> None:
         raise OneshotError(f"{first.name}: {first.reason} ({STRICT})")
 
 
-def _test_set(folder: Path, federation: Federation, plan: Serving) -> tuple[ImageBatches, tuple[str, ...]]:
-    """Test images, decoded to the federation's size, and notes on them; every folder is one of its classes."""
-    spec, origin = federation.spec, Origin(f"test={folder}", WHITE)
+def _origin(test: Path) -> Origin:
+    return Origin(f"test={test}", WHITE)
+
+
+def _found_in_test(folder: Path) -> Tree:
+    """The test images by class, whatever classes the federation has; there are some."""
+    origin = _origin(folder)
     found = tree_by_class(folder, origin)
     check_layout(folder, found, origin)
+    labelled(folder, found, list(found), complete=False, origin=origin)
+    return found
+
+
+def _test_set(folder: Path, found: Tree, federation: Federation, plan: Serving) -> tuple[ImageBatches, tuple[str, ...]]:
+    """Test images, decoded to the federation's size, and notes on them; every folder is one of its classes."""
+    spec, origin = federation.spec, _origin(folder)
     files = labelled(folder, found, list(federation.class_names), complete=False, origin=origin)
     how = Decoding(spec.size, spec.channels, federation.tones)
     images, labels = read_images({"test": files}, cache=str(plan.store), how=how, origin=origin)["test"]

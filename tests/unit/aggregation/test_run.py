@@ -131,6 +131,12 @@ def test_what_was_exported_of_an_earlier_model_is_told(uploads, call, tmp_path):
     assert f"{out}/export: is of the model before this one" in call(uploads, "--out", str(out), "method=fedavg")[1]
 
 
+def test_a_test_set_that_is_not_there_is_told_before_any_upload_is_read(uploads, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.aggregation.run.federation_of", None)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), f"test={tmp_path}/images")
+    assert (code, f"test={tmp_path}/images: " in printed) == (2, True), printed
+
+
 def test_of_two_test_sets_the_last_counts_and_an_empty_word_names_none(uploads, call, tmp_path):
     code, printed = call(uploads, "--out", str(tmp_path / "out"), "method=fedavg", "test=", "test=x")
     assert (code, "test=: names no folder" in printed) == (2, True), printed
