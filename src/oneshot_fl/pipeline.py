@@ -256,6 +256,8 @@ def _heard(
     if recitals is None or plan.hearing is None:
         return uploads, recitals.of_clients if recitals else None
     hearing, heard = step_for(plan.hearing, spec), recitals.of_clients
+    if why := getattr(hearing, "judges_nobody", lambda _: None)(heard):
+        context.progress.note(f"the hearing judges nobody: {why}")
     listened = {"hearing": described(plan.hearing), "recitals": [each.key for each in heard]}
     after = uploads.through(lambda given: hearing(given, heard), listened)
     _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rich.console import Console
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.errors import NothingLeftError, OneshotError
@@ -14,6 +15,7 @@ from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Quarantined
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.pipeline import admit, received, run, serve
+from oneshot_fl.tracking.progress import Progress
 from tests.composing import compose_config
 from tests.parts import SMALL, decoder_of, uploads_of
 
@@ -141,15 +143,25 @@ class SilencingInPlace(Silencing):
         return uploads
 
 
+RECITED = ("recite.labels=estimated", "recite.images=4", "recite.batch_size=4", "recite.steps=1")
+
+
 def _keys_once_heard(hearing, context, *overrides):
     chosen = ("method=fedchorus", f"+hearing._target_={__name__}.{hearing}", *overrides)
-    tiny = ("recite.labels=estimated", "recite.images=4", "recite.batch_size=4", "recite.steps=1")
-    plan = experiment_of(compose_config("trainer=cpu", *tiny, *chosen))
+    plan = experiment_of(compose_config("trainer=cpu", *RECITED, *chosen))
     torch.manual_seed(0)
     uploads = uploads_of([cnn2(SMALL, norm=True) for _ in range(3)], [3, 5, 7])
     _, heard, recitals = admit(plan, uploads, SMALL, context)
     assert len(recitals) == 3
     return [upload.key for upload in heard.classifiers]
+
+
+def test_a_hearing_that_can_judge_nobody_is_told_of(context, capsys):
+    context = replace(context, progress=Progress(Console(force_terminal=False)))
+    plan = experiment_of(compose_config("trainer=cpu", *RECITED, "method=fedchorus", "hearing=witnesses"))
+    admit(plan, uploads_of([cnn2(SMALL, norm=True) for _ in range(3)], [3, 5, 7]), SMALL, context)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "note: the hearing judges nobody: nobody is asked about more than 8 images" in told
 
 
 def test_what_a_hearing_changed_does_not_keep_its_key_whatever_it_heard(context):

@@ -71,6 +71,17 @@ class Witnesses:
         reasons = dict.fromkeys(without_numbers, NO_NUMBERS) | dict(self._contradicted(heard))
         return uploads.without({uploads.classifiers[k].name: reason for k, reason in reasons.items()})
 
+    def judges_nobody(self, recitals: tuple[Recital, ...]) -> str | None:
+        """Why nobody can be judged by these recitals, whatever is said of them; None where somebody may be."""
+        others = sorted(min(len(one.labels), self.images) for one in recitals)[1:]
+        if len(recitals) < FEWEST:
+            return f"{FEWEST} clients must recite for that, and {len(recitals)} did"
+        if sum(others) < self.asked:
+            return (
+                f"nobody is asked about more than {sum(others)} images, of which hearing.asked={self.asked} are needed"
+            )
+        return None
+
     def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Heard":
         """What every client says of what every client recites."""
         recited = [replace(one, images=one.images[: self.images], labels=one.labels[: self.images]) for one in recitals]

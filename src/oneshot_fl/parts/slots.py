@@ -28,7 +28,10 @@ Schedule = Literal["constant", "cosine", "steps", "one_cycle"]
 UploadStep = Callable[[Uploads], Uploads]
 """An attack or a gate: what it leaves of the uploads; made with the `DataSpec` of the images where it takes `spec`."""
 Hearing = Callable[[Uploads, tuple[Recital, ...]], Uploads]
-"""What is left of the uploads after the recitals of all classifiers were heard; made as an `UploadStep` is."""
+"""What is left of the uploads after the recitals of all classifiers were heard; made as an `UploadStep` is.
+
+One may have a method `judges_nobody(recitals)`, which says why it can do nothing with these.
+"""
 Step = TypeVar("Step", bound=Callable[..., Uploads])
 
 

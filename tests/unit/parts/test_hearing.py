@@ -126,6 +126,20 @@ def test_nobody_is_turned_away(honest, liars, changed):
     assert replace(WITNESSES, **changed)(uploads, recitals) == uploads
 
 
+@pytest.mark.parametrize(
+    ("clients", "changed", "why"),
+    [
+        (2, {}, "3 clients must recite for that, and 2 did"),
+        (3, {"asked": 5}, "nobody is asked about more than 4 images, of which hearing.asked=5 are needed"),
+        (4, {"images": 1, "asked": 4}, "nobody is asked about more than 3 images, of which hearing.asked=4 are needed"),
+        (3, {"asked": 4}, None),
+    ],
+)
+def test_recitals_that_nobody_can_be_judged_by(clients, changed, why):
+    _, recitals = _federation(clients, 0)
+    assert replace(WITNESSES, **changed).judges_nobody(recitals) == why
+
+
 def test_who_knows_what_the_others_recite_may_still_recite_what_they_do_not_know():
     uploads, recitals = _federation(4, 0)
     mistaken = Sees(liar=False)
