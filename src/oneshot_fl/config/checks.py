@@ -113,9 +113,10 @@ def _check_unknown(settings: dict[Any, Any]) -> None:
 
 def _check_looked_up(settings: Mapping[str, Any]) -> None:
     """Entries of the tables `of` that no file looks up."""
-    for group, node in settings.items():
-        table, known = node.get("of") if isinstance(node, dict) else None, looked_up(group)
-        names = [str(name) for name in (table if isinstance(table, dict) else ())]
+    tables = {group: node["of"] for group, node in settings.items() if isinstance(node, dict) and "of" in node}
+    for group, table in tables.items():
+        known = looked_up(group)
+        names = [str(name) for name in table] if isinstance(table, dict) else []
         if known and (unknown := [name for name in names if name not in known]):
             near = did_you_mean(unknown[0], known)
             raise OneshotError(

@@ -43,7 +43,7 @@ def _check_terms_left(settings: Mapping[str, Any], sources: Mapping[str, Mapping
     scored = any(getattr(target_of(key, node), "scored", False) for key, node in sources.items())
     warm_up = settings["method"].get("warm_up") or {}
     trained = {
-        "method.objective": scored,
+        "method.objective": scored or bool(inside(settings, "method.objective")),
         "method.student": bool(sources),
         "method.warm_up.student": bool(sources) and warm_up.get("passes", 0) > 0,
         "recite.objective": True,
@@ -51,9 +51,8 @@ def _check_terms_left(settings: Mapping[str, Any], sources: Mapping[str, Mapping
     for key, asked in trained.items():
         terms = inside(settings, key) or {}
         if asked and not any(term["weight"] for term in terms.values()):
-            why, remedy = (
-                ("every term weighs 0", "give one of them a weight") if terms else ("no term is there", "leave one in")
-            )
+            why = "every term weighs 0" if terms else "no term is there"
+            remedy = "give one of them a weight" if terms else "leave one in"
             raise OneshotError(f"{key}: {why}, and nothing is left to train by; {remedy}")
 
 
