@@ -33,12 +33,10 @@ def all_keys() -> tuple[str, ...]:
 @cache  # a sweep checks every job
 def _keys_below(folders: tuple[str, ...]) -> tuple[str, ...]:
     keys = {group for path in groups() for group in (path, path.replace("/", "."))}
-    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
-    for folder, path in files:
-        package = ".".join(path.relative_to(folder).parts[:-1])
+    for package, content in _contents(folders):
         if package.startswith(OF_OTHERS):
             continue
-        own = {f"{package}.{key}".strip(".") for key in _flat(_content(path))}
+        own = {f"{package}.{key}".strip(".") for key in _flat(content)}
         keys |= {key for key in own if not key.startswith("hydra") and "defaults" not in key}
     return tuple(sorted(keys))
 
@@ -51,8 +49,14 @@ def looked_up(group: str) -> tuple[str, ...] | None:
 
 @cache
 def _looked_up_below(folders: tuple[str, ...]) -> frozenset[tuple[str, str]]:
-    contents = (_content(path) for folder in folders for path in Path(folder).rglob("*.yaml"))
-    return frozenset(found for each in contents for found in LOOKED_UP.findall(str(each)))
+    return frozenset(found for _, content in _contents(folders) for found in LOOKED_UP.findall(str(content)))
+
+
+@cache
+def _contents(folders: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    """Every file's package, `method.source`, and what it holds."""
+    files = [(Path(folder), path) for folder in folders for path in Path(folder).rglob("*.yaml")]
+    return tuple((".".join(path.relative_to(folder).parts[:-1]), _content(path)) for folder, path in files)
 
 
 def _content(path: Path) -> Any:
