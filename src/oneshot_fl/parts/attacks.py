@@ -37,7 +37,8 @@ class Tampering:
     def __call__(self, uploads: Uploads) -> Uploads:
         """The uploads with the hostile ones in place of the last; what was handed over stays as it is."""
         honest = uploads.classifiers[: max(0, len(uploads.classifiers) - self.clients)]
-        hostile = [self._tampered(upload, k, uploads) for k, upload in enumerate(uploads.classifiers)][len(honest) :]
+        others = list(enumerate(uploads.classifiers))[len(honest) :]
+        hostile = [self._tampered(upload, k, uploads) for k, upload in others]
         return replace(uploads, classifiers=(*honest, *hostile))
 
     def _tampered(self, upload: ClassifierUpload, k: int, uploads: Uploads) -> ClassifierUpload:
@@ -149,13 +150,21 @@ class FreeRider(Tampering):
 
 
 class Copycat(Tampering):
-    """The first client's model, uploaded again."""
+    """Another client's model, uploaded again."""
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
-        """Load the first client's weights; another architecture stays as it is."""
-        first = uploads.classifiers[0].model.state_dict()
-        if {name: each.shape for name, each in first.items()} == {n: e.shape for n, e in model.state_dict().items()}:
-            model.load_state_dict(first)
+        """Load the weights of the first client of the same architecture."""
+        alike = [each for each in uploads.models if _shapes(each) == _shapes(model)]
+        if len(alike) < 2:
+            raise OneshotError(
+                "attack=copycat: a hostile client is the only one of its architecture, so that it has no model to "
+                "copy; choose another attack, or an architecture that two clients share"
+            )
+        model.load_state_dict(alike[0].state_dict())
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 class Poison(Protocol):

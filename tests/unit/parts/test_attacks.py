@@ -61,13 +61,18 @@ def test_noise_is_measured_by_the_weights_that_it_is_added_to(uploads):
     assert float(added.std() / usual) == pytest.approx(0.5, rel=0.2)
 
 
-def test_a_copycat_of_another_architecture_stays_as_it_is(uploads):
-    plain = cnn2(SMALL, norm=False).eval()
-    mixed = uploads_of([uploads.models[0], plain], [1, 1])
-    after = Copycat(clients=1)(mixed).models[1]
-    assert all(torch.equal(one, other) for one, other in zip(after.parameters(), plain.parameters(), strict=True))
-    copied = _last(Copycat(clients=1), uploads)
-    assert torch.equal(copied[0].weight, uploads.models[0][0].weight)
+def test_a_copycat_copies_the_first_client_of_its_architecture(uploads):
+    plain, other = (cnn2(SMALL, norm=False).eval() for _ in range(2))
+    mixed = uploads_of([uploads.models[0], plain, other], [1, 1, 1])
+    after = Copycat(clients=1)(mixed).models[2]
+    assert all(torch.equal(one, copied) for one, copied in zip(plain.parameters(), after.parameters(), strict=True))
+    assert not torch.equal(plain[0].weight, other[0].weight)
+
+
+def test_a_copycat_alone_of_its_architecture_is_refused(uploads):
+    mixed = uploads_of([uploads.models[0], cnn2(SMALL, norm=False).eval()], [1, 1])
+    with pytest.raises(OneshotError, match=r"attack=copycat: .*only one of its architecture"):
+        Copycat(clients=1)(mixed)
 
 
 def test_a_constant_voter_says_one_class(uploads):
