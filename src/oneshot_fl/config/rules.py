@@ -319,10 +319,14 @@ def check_value(key: str, value: Any, hint: Any) -> None:
     """Whether a value fits a type hint.
 
     Raises:
-        OneshotError: it does not; says what would.
+        OneshotError: it does not; names the entry of a dictionary that does not, and says what would.
     """
-    if wanted := problem(value, hint):
-        raise OneshotError(f"{key}={shown(value)}: must be {wanted}")
+    if not (wanted := problem(value, hint)):
+        return
+    if isinstance(value, Mapping) and get_origin(hint) in (dict, Mapping):
+        for name, entry in value.items():
+            check_value(_dotted(key, name), entry, get_args(hint)[1])
+    raise OneshotError(f"{key}={shown(value)}: must be {wanted}")
 
 
 def _last(settings: Mapping[str, Any]) -> str:

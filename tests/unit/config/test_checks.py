@@ -35,7 +35,7 @@ def _complaint(*overrides: str) -> str:
         ("+clients.epoch=1", ["clients.epoch", "clients.epochs"]),
         ("+method.of.roundz=3", ["method.of.roundz: nothing looks that up, did you mean rounds?", "global_lr, "]),
         ("budget=fedmho +budget.of.epochs=3", ["budget.of.epochs", "looked up in budget.of are global_epochs, "]),
-        ("cvae.of.svhn=[]", ["cvae.of", "each value a text"]),
+        ("cvae.of.svhn=[]", ["cvae.of.svhn=[]: must be a text that is not empty"]),
         ("logger.csv.flush_logs_every_n_steps=0", ["logger.csv.flush_logs_every_n_steps=0", "at least 1"]),
         ("method=dense method.source=null", ["method.source: is null", "Fresh", "method/init=average"]),
         ("+method.ensembl=uniform", ["method.ensembl", "method.ensemble"]),

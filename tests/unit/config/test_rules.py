@@ -16,6 +16,7 @@ from oneshot_fl.config.rules import (
     check_settings,
     check_table,
     check_takes_spec,
+    check_value,
 )
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
@@ -188,6 +189,18 @@ def test_values_that_fit(value, hint):
 )
 def test_values_that_do_not_fit_and_what_would(value, hint, says):
     assert problem(value, hint) == says
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({"a": {"b": 1, "c": 0}, "d": 0}, "k.a.c=0: must be a number above 0"),
+        ({"a": 3}, "k.a=3: must be a dictionary {name: value}"),
+        ({1: {}}, "k={1: {}}: must be a dictionary, each name a text that is not empty"),
+    ],
+)
+def test_the_entry_of_a_dictionary_that_does_not_fit_is_named(value, line):
+    assert _line(lambda: check_value("k", value, dict[str, dict[str, Positive]])) == line
 
 
 @pytest.mark.parametrize(
