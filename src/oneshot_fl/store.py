@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from filelock import BaseFileLock
 
@@ -154,7 +155,7 @@ class Store:
             return None
 
     def _make(self, final: Path, described: dict[str, Any], make: Callable[[Path], Artifact]) -> Artifact:
-        work, fresh = final.with_suffix(WORK), final.with_suffix(f"{NEW}-{os.getpid()}")
+        work, fresh = final.with_suffix(WORK), final.with_suffix(f"{NEW}-{uuid4().hex[:12]}")
         with self._writing():
             if not work.is_dir():
                 remove(work)
@@ -172,12 +173,9 @@ class Store:
         check_finite(artifact.tensors, final.parent.name)
         try:
             with self._writing():
-                remove(fresh)
                 fresh.mkdir()
                 write_artifact(fresh, {**described, "facts": _as_read(artifact.facts), "cost": cost}, artifact)
-                if _intact(final) is None:  # unless whoever took over an expired lease has made the same
-                    os.replace(fresh, final)
-                    sync(final.parent)
+                _move(fresh, final)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)
@@ -218,6 +216,16 @@ def _as_read(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON makes of them: what was just made equals what will be loaded."""
     read: dict[str, Any] = json.loads(json.dumps(facts))
     return read
+
+
+def _move(fresh: Path, final: Path) -> None:
+    """To its place, unless whoever took over an expired lease has put the same there, perhaps a moment ago."""
+    try:
+        os.replace(fresh, final)
+    except OSError:
+        if _intact(final) is None:
+            raise
+    sync(final.parent)
 
 
 def _intact(folder: Path) -> Artifact | None:

@@ -322,6 +322,22 @@ def test_who_lost_its_lease_meanwhile_keeps_what_the_other_has_made(tmp_path):
     assert [path.name for path in (tmp_path / "clients").iterdir()] == [found.key]
 
 
+def test_what_another_has_made_between_a_last_look_and_the_move_is_kept(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def late(source, target):
+        if Path(target).name == key:
+            shutil.copytree(source, target)
+        replace(source, target)
+
+    key = Store(tmp_path / "other").get_or_make("clients", {}, lambda _: _made()).key
+    monkeypatch.setattr("oneshot_fl.store.os.replace", late)
+    found = Store(tmp_path).get_or_make("clients", {}, lambda _: _made())
+    assert (found.key, torch.equal(found.tensors["w"], torch.ones(2))) == (key, True)
+    assert key in [path.name for path in (tmp_path / "clients").iterdir()]
+    assert not [*(tmp_path / "clients").glob("*.new*")]
+
+
 @pytest.mark.parametrize("intact", [True, False])
 def test_who_lost_its_work_folder_with_its_lease_takes_what_the_other_has_made(tmp_path, intact):
     store = Store(tmp_path, leased=True)

@@ -105,6 +105,8 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with a file or folder, by its name."""
     if isinstance(error, MissingConfigException):
         return _of_a_missing_choice(error)
+    if isinstance(error, OSError) and error.filename is None:
+        return f"the system says: {error.strerror or error}"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}; choose a folder that can be read and written"
     mark = getattr(error, "problem_mark", None)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +15,10 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config import resolved
-from oneshot_fl.config.compose import unresolved
+from oneshot_fl.config.compose import plain, unresolved
 from oneshot_fl.config.jobs import Composer
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder
@@ -68,6 +69,7 @@ def engine_of(name: str, options: dict[str, Any], jobs_per_gpu: int) -> Engine:
         raise OneshotError(
             f"hydra/launcher={name}: needs a library that is not there ({error}); pip install 'oneshot-fl[{extra}]'"
         ) from error
+    options = {key: plain(value) for key, value in options.items()}
     given = options if name == "local" else {**options, "jobs_per_gpu": jobs_per_gpu}
     if name != "local" and jobs_per_gpu != 0:
         check_number("trainer.jobs_per_gpu", jobs_per_gpu, "jobs")
@@ -186,7 +188,7 @@ class Launch:
                 call = partial(in_this_process, self.context, self.task, config)
             else:
                 state = state or _state()
-                call = partial(in_a_worker, config, state)
+                call = partial(in_a_worker, _anywhere(config), state)
             yield Task(number, overrides, folder, call, os.getcwd())
 
     def _compose(self, number: int, overrides: tuple[str, ...]) -> DictConfig:
@@ -248,6 +250,13 @@ def _as_in_job(config: DictConfig) -> Iterator[None]:
 def without_hydra(config: DictConfig) -> DictConfig:
     """A job's own configuration."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def _anywhere(config: DictConfig) -> DictConfig:
+    """With the store that the sweep itself looks in: a variable of the environment may be another one elsewhere."""
+    with open_dict(config), suppress(OmegaConfBaseException):  # the job meets it again, and fails alone
+        config.store = config.store
+    return config
 
 
 def _state() -> bytes:

@@ -55,17 +55,16 @@ class Rays:
         check_number("hydra.launcher.at_once", at_once, "jobs", or_null=True)
         self.elsewhere = address is not None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
-        try:
-            own = {} if self.elsewhere else {"num_cpus": here, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **own)
-        except Exception as error:  # it raises that very class where a start takes over 30 s
-            raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error
-        has = ray.cluster_resources()
-        places = has.get("GPU", 0.0) * jobs_per_gpu
+        _join(address, here)
+        machines = [each["Resources"] for each in ray.nodes() if each["Alive"]]
+        places = sum(each.get("GPU", 0.0) for each in machines) * jobs_per_gpu
         self.dealt = places > 0
-        self.at_once = at_once or int(places or has.get("CPU", 0.0) // cpus)
-        if self.at_once < 1:
-            raise OneshotError(f"hydra.launcher.cpus={cpus}: more than the cluster has ({has.get('CPU', 0.0):g})")
+        room = [each.get("CPU", 0.0) for each in machines if each.get("GPU") or not self.dealt]
+        if max(room, default=0.0) < cpus:  # Ray would wait for such a machine for ever
+            of_those = "its machines with GPUs" if self.dealt else "its machines"
+            most = f"{max(room, default=0.0):g}"
+            raise OneshotError(f"hydra.launcher.cpus={cpus}: more than the cluster has on one of {of_those} ({most})")
+        self.at_once = at_once or int(places or sum(cores // cpus for cores in room))
         share = {"num_gpus": 1 / jobs_per_gpu} if self.dealt else {}
         self._run = ray.remote(num_cpus=cpus, max_retries=0, **share)(run)
         self._given: list[Any] = []
@@ -82,3 +81,17 @@ class Rays:
             ray.cancel(each)
         ray.wait(self._given, num_returns=len(self._given), timeout=10)
         ray.shutdown()
+
+
+def _join(address: str | None, here: int | None) -> None:
+    """A cluster that is there, or one that is begun here and ends with this program."""
+    own = {"num_cpus": here, "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **own)
+    except Exception as error:  # it raises that very class where a start takes over 30 s
+        if address is None:
+            raise OneshotError(
+                f"hydra/launcher=ray: no cluster could be started here ({one_line(error)}); try again when the machine "
+                "is less busy, or start one with `ray start --head` and set hydra.launcher.address=auto"
+            ) from error
+        raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error

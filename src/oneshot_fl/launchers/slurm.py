@@ -5,18 +5,31 @@ hydra-submitit-launcher would queue finished jobs too, and say nothing until all
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import submitit
+from submitit.core.utils import JobPaths
 from submitit.helpers import Checkpointable, DelayedSubmission
 
+from oneshot_fl.config.rules import check_value
 from oneshot_fl.devices import VISIBLE, visible_devices
+from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.cores import threads_each
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
+from oneshot_fl.values import CountOrZero
+
+OTHERS = {
+    "gpus_per_node": CountOrZero | None,
+    "setup": list[str] | None,
+    "additional_parameters": dict[str, Any] | None,
+}
+"""What sbatch's parameters must be that submitit hands on, or stumbles over, as they are."""
 
 
 class Requeued(Checkpointable):
@@ -42,25 +55,31 @@ class Slurm:
         jobs_per_gpu: `trainer.jobs_per_gpu`; Slurm deals out whole devices, so no more than 1.
         folder: for scripts, pickles and logs, on a disk that all nodes see.
         array: jobs of one array; Slurm's MaxArraySize, 1001 unless a site says otherwise, is above it.
+        requeues: how many times a job goes back because its time is up, before it has failed.
         parameters: sbatch's, by submitit's names: `partition`, `time`, `cpus_per_task`, `gpus_per_node`, ...
 
     Raises:
-        OneshotError: a number is none, there is no Slurm, or it does not know a parameter.
+        OneshotError: a number is none, there is no Slurm, it does not know a parameter, or `folder` cannot be written.
     """
 
     name = "slurm"
     elsewhere = True
     pause = 5.0
 
-    def __init__(self, *, jobs_per_gpu: int, folder: str, array: int = 1000, **parameters: Any) -> None:
+    def __init__(
+        self, *, jobs_per_gpu: int, folder: str, array: int = 1000, requeues: int = 100, **parameters: Any
+    ) -> None:
         if jobs_per_gpu > 1:
             raise OneshotError(f"trainer.jobs_per_gpu={jobs_per_gpu}: Slurm gives a job whole devices; use 1")
         check_number("hydra.launcher.array", array, "jobs")
-        check_number("hydra.launcher.array_parallelism", parameters.get("array_parallelism"), "jobs", or_null=True)
+        check_number("hydra.launcher.requeues", requeues, "times")
+        _check(parameters)
         self.at_once = array
         self._parallel: int | None = parameters.get("array_parallelism")
+        self.folder = folder
         try:
-            self.executor = self._executor(Path(folder))
+            with self._writing():
+                self.executor = self._executor(Path(folder), requeues)
             self.executor.update_parameters(**{key: value for key, value in parameters.items() if value is not None})
         except (RuntimeError, ValueError, TypeError) as error:
             raise OneshotError(f"hydra/launcher={self.name}: {' '.join(str(error).split())}") from error
@@ -73,6 +92,8 @@ class Slurm:
         from then on no more are in the queue than may run at once.
         """
         self.at_once = min(self.at_once, self._parallel or self.at_once)
+        with self._writing():
+            JobPaths.get_first_id_independent_folder(self.folder).mkdir(parents=True, exist_ok=True)
         with self.executor.batch():
             jobs = [self.executor.submit(self._callable(), task) for task in tasks]
         self._jobs += jobs
@@ -84,22 +105,40 @@ class Slurm:
         if names:
             say(f"jobs stay in the queue; scancel {' '.join(sorted(names))} ends them")
 
-    def _executor(self, folder: Path) -> Any:
-        return submitit.SlurmExecutor(folder)
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(f"hydra.launcher.folder={self.folder}")
+
+    def _executor(self, folder: Path, requeues: int) -> Any:
+        return submitit.SlurmExecutor(folder, max_num_timeout=requeues)
 
     def _callable(self) -> Any:
         return Requeued()
 
 
-class Local(Requeued):
-    """A job of submitit's local executor, which hides all GPUs or gives every job the first ones."""
+def _check(parameters: Mapping[str, Any]) -> None:
+    """Refuse now what else would be found out in the queue, or when a job's time is up: submitit counts in minutes."""
+    for name, of in {"array_parallelism": "jobs", "cpus_per_task": "cores"}.items():
+        check_number(f"hydra.launcher.{name}", parameters.get(name), of, or_null=True)
+    if "time" in parameters:
+        check_number("hydra.launcher.time", parameters["time"], "minutes")
+    for name, hint in OTHERS.items():
+        check_value(f"hydra.launcher.{name}", parameters.get(name), hint)
 
-    def __init__(self, devices: Sequence[str]) -> None:
-        self.devices = ",".join(devices)
+
+class Local(Requeued):
+    """A job of submitit's local executor, which hides all GPUs or gives every job the first ones, and all cores.
+
+    Args:
+        devices: all GPUs.
+        at_once: jobs that share the cores.
+    """
+
+    def __init__(self, devices: Sequence[str], at_once: int) -> None:
+        self.environment = {VISIBLE: ",".join(devices), **threads_each(at_once)}
 
     def __call__(self, task: Task) -> Outcome:
-        """Run it with a view of all devices, of which it leases one."""
-        os.environ[VISIBLE] = self.devices
+        """Run it with a view of all devices, of which it leases one, and its share of the cores."""
+        os.environ.update(self.environment)
         return super().__call__(task)
 
 
@@ -121,8 +160,8 @@ class SlurmHere(Slurm):
             if not job.done():
                 job.cancel()
 
-    def _executor(self, folder: Path) -> Any:
-        return submitit.LocalExecutor(folder)
+    def _executor(self, folder: Path, requeues: int) -> Any:
+        return submitit.LocalExecutor(folder, max_num_timeout=requeues)
 
     def _callable(self) -> Any:
-        return Local(visible_devices())
+        return Local(visible_devices(), self.at_once)

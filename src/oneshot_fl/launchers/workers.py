@@ -17,13 +17,13 @@ from joblib import cpu_count
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor, process_executor
 
 from oneshot_fl.devices import visible_devices
+from oneshot_fl.launchers.cores import threads_each
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
 from oneshot_fl.process import end_with
 from oneshot_fl.reporting.finished import LOG
 
 PATIENCE = 20.0
 """Seconds that jobs have to leave their checkpoint and trace once they are asked to stop."""
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Workers:
@@ -45,7 +45,8 @@ class Workers:
         check_number("hydra.launcher.at_once", at_once, "jobs", or_null=True)
         self.at_once = at_once or len(visible_devices()) * jobs_per_gpu or cpu_count()
         self._environment = threads_each(self.at_once)
-        self._pools = [self._pool() for _ in range(self.at_once)]
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        """By their places, made when these get their first job: each keeps some files of the system's open."""
         self._free: SimpleQueue[int] = SimpleQueue()
         for place in range(self.at_once):
             self._free.put(place)
@@ -63,19 +64,21 @@ class Workers:
         deadline = time.monotonic() + PATIENCE
         while self._free.qsize() < self.at_once and time.monotonic() < deadline:
             time.sleep(0.05)
-        for pool in self._pools:
+        for pool in self._pools.values():
             pool.shutdown(wait=False, kill_workers=True)
 
     def _submit(self, task: Task, place: int) -> "Future[Outcome]":
         try:
             future = self._give(task, place)
         except BrokenProcessPool:  # its process died since its last job
-            self._pools[place] = self._pool()
+            del self._pools[place]
             future = self._give(task, place)
         future.add_done_callback(partial(self._left, place))
         return future
 
     def _give(self, task: Task, place: int) -> "Future[Outcome]":
+        if place not in self._pools:
+            self._pools[place] = self._pool()
         self._pids[place] = self._pools[place].submit(os.getpid)
         return self._pools[place].submit(work, task, LOG)
 
@@ -83,19 +86,13 @@ class Workers:
         """A job has ended, or its process has: then the place gets a new one."""
         self._pids.pop(place, None)
         if not future.cancelled() and isinstance(future.exception(), BrokenProcessPool):
-            self._pools[place] = self._pool()
+            del self._pools[place]
         self._free.put(place)
 
     def _pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
             max_workers=1, env=self._environment, initializer=obey, initargs=(os.getpid(),), timeout=None
         )
-
-
-def threads_each(jobs: int) -> dict[str, str]:
-    """The environment in which each of several parallel jobs uses its share of the cores; the user's own wins."""
-    share = str(max(1, cpu_count() // jobs))
-    return {name: share for name in THREADS if name not in os.environ}
 
 
 def obey(parent: int) -> None:

@@ -94,6 +94,10 @@ def test_another_main_file_that_there_is_not_is_named():
     assert "\n" not in line
 
 
+def test_a_refusal_of_the_system_that_is_about_no_file_names_none():
+    assert explain(OSError(24, "Too many open files")) == "the system says: Too many open files"
+
+
 def test_a_folder_that_cannot_be_made_is_named():
     error = NotADirectoryError(20, "Not a directory", "/dev/null/x")
     assert explain(error) == "/dev/null/x: Not a directory; choose a folder that can be read and written"

@@ -103,6 +103,27 @@ def trial(tmp_path, monkeypatch):
         return compose("config", words, return_hydra_config=True)
 
 
+def test_a_job_elsewhere_gets_the_store_of_the_sweep(monkeypatch):
+    monkeypatch.setenv("ONESHOT_FL_STORE", "/shared/store")
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config, missing = (hydra_side._anywhere(compose("config", words)) for words in ([], ["store=???"]))
+    monkeypatch.delenv("ONESHOT_FL_STORE")
+    assert (config.store, OmegaConf.is_missing(missing, "store")) == ("/shared/store", True)
+
+
+def test_an_engine_gets_lists_and_dictionaries(monkeypatch):
+    monkeypatch.setitem(ENGINES, "kept", (__name__, "Kept", ""))
+    options = OmegaConf.create({"setup": ["module load cuda"], "additional_parameters": {"gres": "gpu:1"}})
+    assert engine_of("kept", dict(options), 1).options == {**OmegaConf.to_container(options), "jobs_per_gpu": 1}
+
+
+class Kept:
+    """An engine that keeps its options."""
+
+    def __init__(self, **options) -> None:
+        self.options = options
+
+
 def test_a_trial_that_was_done_before_without_a_value_fails_alone(trial, tmp_path):
     outcome = hydra_side._done_before(trial, tmp_path / "done", any_machine=False)
     assert (outcome.status, outcome.mistake) == ("failed", True)

@@ -13,7 +13,10 @@ import pytest
 
 pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
 
+from submitit.core.utils import FailedJobError
+
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.launchers.cores import THREADS
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.loop import Talk, run_all
 from oneshot_fl.launchers.slurm import Requeued, Slurm, SlurmHere
@@ -116,12 +119,46 @@ def test_what_slurm_does_not_know_is_one_line(queue, tmp_path):
 
 @pytest.mark.parametrize(
     ("engine", "option"),
-    [(Slurm, "array"), (Slurm, "array_parallelism"), (SlurmHere, "at_once"), (SlurmHere, "timeout_min")],
+    [
+        (Slurm, "array"),
+        (Slurm, "array_parallelism"),
+        (Slurm, "requeues"),
+        (Slurm, "time"),
+        (Slurm, "cpus_per_task"),
+        (SlurmHere, "at_once"),
+        (SlurmHere, "timeout_min"),
+    ],
 )
 @pytest.mark.parametrize("value", [0, -1, "abc", 1.5, True])
 def test_a_wrong_number_is_one_line(queue, tmp_path, engine, option, value):
     with pytest.raises(OneshotError, match=rf"hydra\.launcher\.{option}={value}: must be a number of "):
         engine(jobs_per_gpu=1, folder=str(tmp_path), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("time", "1-00:00:00", "a number of minutes"),
+        ("time", None, "a number of minutes"),
+        ("gpus_per_node", -1, "a whole number of at least 0, or null"),
+        ("gpus_per_node", "a100", "a whole number of at least 0, or null"),
+        ("setup", "module load cuda", "a list, each entry a text that is not empty, or null"),
+        ("additional_parameters", "gres", "a dictionary {name: value}, or null"),
+    ],
+)
+def test_what_would_only_be_found_out_in_the_queue_is_one_line(queue, tmp_path, option, value, wanted):
+    with pytest.raises(OneshotError, match=rf"^hydra\.launcher\.{option}=.*: must be {wanted}"):
+        Slurm(jobs_per_gpu=1, folder=str(tmp_path), **{option: value})
+
+
+def test_a_job_on_a_node_without_gpus_or_with_the_sites_own_share_is_right(queue, tmp_path):
+    Slurm(jobs_per_gpu=0, folder=str(tmp_path), time=30, gpus_per_node=0, cpus_per_task=None, setup=None)
+
+
+def test_a_folder_that_cannot_be_made_is_named(queue):
+    for engine in (Slurm, SlurmHere):
+        with pytest.raises(OneshotError, match=r"^hydra\.launcher\.folder=/dev/null/x: cannot be written \("):
+            engine(jobs_per_gpu=1, folder="/dev/null/x").submit(_tasks(Path("/dev/null"), 1))
 
 
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):
@@ -133,6 +170,36 @@ def test_without_slurm_it_says_so(tmp_path, monkeypatch):
 def test_jobs_run_on_submitits_local_executor(tmp_path):
     engine = SlurmHere(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
     assert [job.result().value for job in engine.submit(_tasks(tmp_path, 2))] == [0.5, 0.5]
+
+
+def test_jobs_on_this_machine_share_its_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.launchers.cores.cpu_count", lambda: 6)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    task = replace(_tasks(tmp_path, 1)[0], call=lambda: Outcome("done", float(os.environ["OMP_NUM_THREADS"])))
+    (job,) = SlurmHere(jobs_per_gpu=1, folder=str(tmp_path / "%j"), at_once=2).submit([task])
+    assert job.result().value == 3.0
+
+
+def test_a_job_has_failed_once_its_time_was_up_as_often_as_it_may_be(tmp_path):
+    begun = tmp_path / "begun"
+
+    def stopped():
+        with begun.open("a") as file:
+            file.write("x")
+        os.kill(os.getpid(), signal.SIGUSR2)
+        time.sleep(60)
+
+    class Twice(SlurmHere):
+        def _executor(self, folder, requeues):
+            assert requeues == 100
+            return super()._executor(folder, 2)
+
+    task = replace(_tasks(tmp_path, 1)[0], call=stopped)
+    (job,) = Twice(jobs_per_gpu=1, folder=str(tmp_path / "%j"), timeout_min=1).submit([task])
+    with pytest.raises(FailedJobError, match="timed-out too many times"):
+        job.result()
+    assert begun.read_text() == "xxx"
 
 
 def test_a_job_whose_time_is_up_goes_back_into_the_queue_and_is_done_later(tmp_path):

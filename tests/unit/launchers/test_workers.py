@@ -12,7 +12,7 @@ import pytest
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.loop import Talk, run_all
-from oneshot_fl.launchers.workers import Workers, threads_each
+from oneshot_fl.launchers.workers import Workers
 from oneshot_fl.sweeps.manifest import Manifest
 
 
@@ -51,7 +51,7 @@ def by_value():
 
 def test_a_process_that_dies_takes_no_other_job_with_it(by_value, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("oneshot_fl.launchers.workers.cpu_count", lambda: 6)
+    monkeypatch.setattr("oneshot_fl.launchers.cores.cpu_count", lambda: 6)
     said = []
     tasks = (
         Task(number, (f"seed={number}",), tmp_path / str(number), partial(_job, number, str(tmp_path)), str(tmp_path))
@@ -116,15 +116,13 @@ def test_there_is_a_place_for_each_job_of_a_gpu_or_for_each_core(monkeypatch, sh
     assert Workers(jobs_per_gpu=jobs_per_gpu, at_once=at_once).at_once == expected
 
 
+def test_a_place_costs_nothing_before_it_has_a_job():
+    engine = Workers(at_once=100_000)
+    assert (engine.at_once, engine._pools) == (100_000, {})
+    engine.stop()
+
+
 @pytest.mark.parametrize("at_once", [0, -1, "2", 1.5])
 def test_a_wrong_number_of_jobs_is_one_line(at_once):
     with pytest.raises(OneshotError, match=r"hydra\.launcher\.at_once="):
         Workers(at_once=at_once)
-
-
-def test_parallel_jobs_share_the_cores_and_the_users_own_number_wins(monkeypatch):
-    monkeypatch.setattr("oneshot_fl.launchers.workers.cpu_count", lambda: 16)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("MKL_NUM_THREADS", "3")
-    assert threads_each(5) == {"OMP_NUM_THREADS": "3"}
-    assert threads_each(64) == {"OMP_NUM_THREADS": "1"}
