@@ -13,6 +13,7 @@ import ray
 from oneshot_fl.devices import ASSIGNED
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.launchers.engine import Outcome, Pending, Task, check_number, work
+from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
 
@@ -32,10 +33,11 @@ class Rays:
         address: of a cluster, `auto` for the one of this machine; None starts one here that ends with the program.
         cpus: cores, and threads, of a job.
         here: cores of a cluster that is started here; None: all.
-        at_once: jobs that Ray is given at once; None: as many as the cluster had room for at the beginning.
+        at_once: jobs that Ray is given at once; None: as many as the cluster had room for at the beginning. With a
+            number, one that is there may grow.
 
     Raises:
-        OneshotError: a number is none, there is no such cluster, or it has no room for one job.
+        OneshotError: a number is none, there is no such cluster, or it has no room for one job and does not grow.
     """
 
     name = "ray"
@@ -60,10 +62,8 @@ class Rays:
         places = sum(each.get("GPU", 0.0) for each in machines) * jobs_per_gpu
         self.dealt = places > 0
         room = [each.get("CPU", 0.0) for each in machines if each.get("GPU") or not self.dealt]
-        if max(room, default=0.0) < cpus:  # Ray would wait for such a machine for ever
-            of_those = "its machines with GPUs" if self.dealt else "its machines"
-            most = f"{max(room, default=0.0):g}"
-            raise OneshotError(f"hydra.launcher.cpus={cpus}: more than the cluster has on one of {of_those} ({most})")
+        if max(room, default=0.0) < cpus:
+            self._lacks_room(cpus, max(room, default=0.0), may_grow=self.elsewhere and at_once is not None)
         self.at_once = at_once or int(places or sum(cores // cpus for cores in room))
         share = {"num_gpus": 1 / jobs_per_gpu} if self.dealt else {}
         self._run = ray.remote(num_cpus=cpus, max_retries=0, **share)(run)
@@ -81,6 +81,14 @@ class Rays:
             ray.cancel(each)
         ray.wait(self._given, num_returns=len(self._given), timeout=10)
         ray.shutdown()
+
+    def _lacks_room(self, cpus: int, most: float, *, may_grow: bool) -> None:
+        """Ray waits for a machine that is large enough, if need be for ever."""
+        which = "its machines with GPUs" if self.dealt else "its machines"
+        line = f"hydra.launcher.cpus={cpus}: more than the cluster has on one of {which} ({most:g})"
+        if not may_grow:
+            raise OneshotError(line)
+        say(f"{line}; jobs wait for another one")
 
 
 def _join(address: str | None, here: int | None) -> None:

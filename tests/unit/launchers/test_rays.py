@@ -57,6 +57,12 @@ def test_what_ray_would_wait_for_in_vain_is_refused(cluster, machines, options, 
         rays.Rays(**options)
 
 
+def test_a_cluster_that_may_grow_is_waited_for_with_a_word(cluster, capsys):
+    cluster({"CPU": 0.0})
+    assert rays.Rays(address="auto", cpus=4, at_once=64).at_once == 64
+    assert "hydra.launcher.cpus=4: more than the cluster has" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("address", "line"),
     [
