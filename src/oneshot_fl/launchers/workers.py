@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from multiprocessing.util import Finalize
 from queue import SimpleQueue
 
 from joblib import cpu_count
@@ -47,6 +48,7 @@ class Workers:
         self._environment = threads_each(self.at_once)
         self._pools: dict[int, ProcessPoolExecutor] = {}
         """By their places, made when these get their first job: each keeps some files of the system's open."""
+        Finalize(self, _end, args=(self._pools,), exitpriority=0)  # a child of multiprocessing waits for its own first
         self._free: SimpleQueue[int] = SimpleQueue()
         for place in range(self.at_once):
             self._free.put(place)
@@ -64,8 +66,7 @@ class Workers:
         deadline = time.monotonic() + PATIENCE
         while self._free.qsize() < self.at_once and time.monotonic() < deadline:
             time.sleep(0.05)
-        for pool in self._pools.values():
-            pool.shutdown(wait=False, kill_workers=True)
+        _end(self._pools)
 
     def _submit(self, task: Task, place: int) -> "Future[Outcome]":
         try:
@@ -104,6 +105,11 @@ def obey(parent: int) -> None:
     process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with(parent, patience=PATIENCE)
+
+
+def _end(pools: Mapping[int, ProcessPoolExecutor]) -> None:
+    for pool in pools.values():
+        pool.shutdown(wait=False, kill_workers=True)
 
 
 def _tell(pid: int) -> None:
