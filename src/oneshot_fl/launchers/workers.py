@@ -84,7 +84,7 @@ class Workers:
         return self._pools[place].submit(work, task, LOG)
 
     def _left(self, place: int, future: "Future[Outcome]") -> None:
-        """A job has ended, or its process has: then the place gets a new one."""
+        """A job has ended, or its process has: then the place gets a new one with its next job."""
         self._pids.pop(place, None)
         if not future.cancelled() and isinstance(future.exception(), BrokenProcessPool):
             del self._pools[place]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import linear_layers, norm_layers
+from oneshot_fl.models.bank import architecture, linear_layers, norm_layers
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -36,10 +36,9 @@ class Tampering:
 
     def __call__(self, uploads: Uploads) -> Uploads:
         """The uploads with the hostile ones in place of the last; what was handed over stays as it is."""
-        honest = uploads.classifiers[: max(0, len(uploads.classifiers) - self.clients)]
-        others = list(enumerate(uploads.classifiers))[len(honest) :]
-        hostile = [self._tampered(upload, k, uploads) for k, upload in others]
-        return replace(uploads, classifiers=(*honest, *hostile))
+        first = max(0, len(uploads.classifiers) - self.clients)
+        hostile = [self._tampered(each, k, uploads) for k, each in enumerate(uploads.classifiers[first:], first)]
+        return replace(uploads, classifiers=(*uploads.classifiers[:first], *hostile))
 
     def _tampered(self, upload: ClassifierUpload, k: int, uploads: Uploads) -> ClassifierUpload:
         model = deepcopy(upload.model)
@@ -154,17 +153,13 @@ class Copycat(Tampering):
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """Load the weights of the first client of the same architecture."""
-        alike = [each for each in uploads.models if _shapes(each) == _shapes(model)]
+        alike = [each for each in uploads.models if architecture(each) == architecture(model)]
         if len(alike) < 2:
             raise OneshotError(
                 "attack=copycat: a hostile client is the only one of its architecture, so that it has no model to "
                 "copy; choose another attack, or an architecture that two clients share"
             )
         model.load_state_dict(alike[0].state_dict())
-
-
-def _shapes(model: nn.Module) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 class Poison(Protocol):
