@@ -14,7 +14,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import say, stoppable
 from oneshot_fl.reporting.tables.alike import distinct
-from oneshot_fl.reporting.tables.chosen import runs_with
+from oneshot_fl.reporting.tables.chosen import across, runs_with
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
@@ -93,7 +93,7 @@ def _print(options: argparse.Namespace) -> None:
     every = runs_with(every_run(options.paths), options.where)
     if options.collect:
         collect(every, options.collect)
-    runs = distinct(every)
+    runs = distinct(across(every, options.across))
     if options.failed:
         print(FORMATS[options.format]([not_done_sheet(runs)]))
         return
@@ -138,6 +138,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KEY=VALUE",
         help="only runs with this setting: distill.rounds=8,25",
+    )
+    parser.add_argument(
+        "--across",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="compare also runs that differ in this setting: trainer.precision",
     )
     default = "terminal" if sys.stdout.isatty() else "markdown"
     parser.add_argument("--format", choices=FORMATS, default=default, help="default: terminal, piped markdown")

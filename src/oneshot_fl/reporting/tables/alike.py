@@ -21,7 +21,7 @@ def distinct(runs: Iterable[Run]) -> list[Run]:
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_identity(run), []).append(run)
+        groups.setdefault(identity(run), []).append(run)
     if disputed := sum(any(map(_disagree, alike, alike[1:])) for alike in groups.values()):
         say(f"{disputed} runs are in these files with two results, not told from when; the one named last counts")
     kept = [_one_of(alike) for alike in groups.values()]
@@ -89,7 +89,7 @@ def _disagree(older: Run, run: Run) -> bool:
     return not timed and first.get("server") != second.get("server")
 
 
-def _identity(run: Run) -> str:
+def identity(run: Run) -> str:
     """Everything that is set, the seed included; of a run that failed before that was known, its folder."""
     place = None if run.settings else str(run.folder)
     return canonical([run.data, run.method, run.seed, run.models, run.shared, run.row, place])

@@ -1,12 +1,18 @@
-"""What a run was made with, by the words of a command line, and the runs with given values: `--where KEY=VALUE`."""
+"""What a run was made with, by the words of a command line.
+
+`--where KEY=VALUE` chooses runs by it, `--across KEY` compares runs that differ in it.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.words import values_of
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.differences import at, canonical
+from oneshot_fl.process import say
+from oneshot_fl.reporting.tables.alike import identity
+from oneshot_fl.reporting.tables.differences import Settings, at, canonical
 from oneshot_fl.reporting.tables.run import Run
 
 FACTS: dict[str, Callable[[Run], Any]] = {
@@ -74,3 +80,28 @@ def _with(runs: Sequence[Run], choice: str) -> list[Run]:
 def _all_of(run: Run, key: str) -> list[Any]:
     """A run is of every study that it stands for, and has one value of everything else."""
     return list(run.all_studies) if key == "study" else [value_of(run, key)]
+
+
+def across(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
+    """Runs without the settings `keys`, so that those that differ in nothing else are compared.
+
+    Raises:
+        OneshotError: a key is one of `FACTS`, which say what is compared, or set in no run.
+    """
+    pooled = list(runs)
+    for key in keys:
+        if key in FACTS:
+            raise OneshotError(f"--across {key}: says what is compared; must be a setting, like trainer.accelerator")
+        check_key(f"--across {key}", key, pooled)
+        pooled = [replace(run, settings=_without(run.settings, key.split("."))) for run in pooled]
+    if more := len(set(map(identity, runs))) - len(set(map(identity, pooled))):
+        say(f"{more} runs differ from another only in {', '.join(keys)}; of these the newer counts")
+    return pooled
+
+
+def _without(settings: Settings, key: Sequence[str]) -> Settings:
+    """Nested settings without one key."""
+    name, *below = key
+    if not below:
+        return {other: value for other, value in settings.items() if other != name}
+    return {**settings, name: _without(settings[name], below)} if isinstance(settings.get(name), dict) else settings

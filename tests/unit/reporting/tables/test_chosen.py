@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.tables.chosen import FACTS, is_told, runs_with, value_of
+from oneshot_fl.reporting.tables.chosen import FACTS, across, is_told, runs_with, value_of
 
 
 @pytest.fixture
@@ -82,3 +82,42 @@ def test_a_setting_is_told_beside_rounds_that_only_its_method_has(make_run):
     assert is_told(run, "distill.batch_size")
     assert is_told(run, "distill.rounds")
     assert not is_told(run, "distill.warmth")
+
+
+def ran_on(make_run, method, accelerator, seed=0):
+    trainer = {"accelerator": accelerator, "precision": "32-true"}
+    return make_run(method=method, seed=seed, settings={"trainer": trainer, "gate": None})
+
+
+def test_runs_are_compared_across_a_setting_that_is_asked_for(make_run, capsys):
+    runs = [ran_on(make_run, "fedavg", "cpu"), ran_on(make_run, "dense", "cuda")]
+    first, second = across(runs, ["trainer.accelerator"])
+    assert runs[0].protocol != runs[1].protocol
+    assert first.protocol == second.protocol
+    assert first.setting("trainer.precision") == "32-true"
+    assert runs[0].setting("trainer.accelerator") == "cpu"
+    assert capsys.readouterr().err == ""
+
+
+def test_of_runs_that_only_such_a_setting_told_apart_the_newer_counts_and_that_is_said(make_run, capsys):
+    runs = [ran_on(make_run, "fedavg", where, seed) for where, seed in (("cpu", 0), ("cuda", 0), ("cuda", 1))]
+    assert len(across(runs, ["trainer.accelerator"])) == len(runs)
+    told = "1 runs differ from another only in trainer.accelerator; of these the newer counts"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("seed", "--across seed: says what is compared; must be a setting, like trainer.accelerator"),
+        ("trainer.acelerator", "--across trainer.acelerator: no run has a setting trainer.acelerator, did you mean"),
+    ],
+)
+def test_what_cannot_be_compared_across_is_told(make_run, key, line):
+    with pytest.raises(OneshotError, match=line):
+        across([ran_on(make_run, "fedavg", "cpu")], [key])
+
+
+def test_a_key_below_something_that_is_no_group_leaves_a_run_as_it_is(make_run):
+    flat, nested = make_run(settings={"gate": None}), make_run(settings={"gate": {"worst": 0.5}})
+    assert across([flat, nested], ["gate.worst"])[0].settings == flat.settings
