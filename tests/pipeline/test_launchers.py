@@ -191,7 +191,8 @@ def test_jobs_on_a_local_cluster_of_ray(tmp_path):
 def test_jobs_share_a_gpu_as_often_as_they_may(tmp_path):
     pytest.importorskip("torch").cuda.is_available() or pytest.skip("no accelerator")
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    environ = environment(tmp_path / "store") | {"CUDA_VISIBLE_DEVICES": shown}
+    own = {"CUDA_VISIBLE_DEVICES": shown, "TMPDIR": str(tmp_path)}  # leases lie there, so nobody else's is waited for
+    environ = environment(tmp_path / "store") | own
     words = ("method=fedavg", "seed=0,1,2", "hydra/launcher=joblib", *TINY, "trainer=gpu", "trainer.jobs_per_gpu=2")
     done = subprocess.run(
         command(*SWEEP, *words), cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
