@@ -113,10 +113,10 @@ def report(
     pictures: Annotated[float, typer.Option(min=0, metavar="MB", help="most room that runs' pictures take")] = 8,
     title: Annotated[str | None, typer.Option(help="default: the first folder's name")] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="only runs with this setting")] = None,
+    across: Annotated[list[str] | None, typer.Option(metavar="KEY", help="compare runs that differ in it, too")] = None,
 ) -> None:
     """Write one page over many runs, also half-finished ones, that needs no network."""
     from oneshot_fl.reporting.page.build import Choices, write_report
-    from oneshot_fl.reporting.tables.chosen import runs_with
     from oneshot_fl.reporting.tables.measures import measure_of
     from oneshot_fl.reporting.tables.runs import read_runs
     from oneshot_fl.sweeps.state import jobs_to_do
@@ -125,7 +125,7 @@ def report(
     measure, name = measure_of(metric, which=which), title or (first.name if first.is_dir() else first.stem)
     to_do = 0 if where else jobs_to_do(paths)  # what has not begun has no settings to choose by
     choices = Choices(measure, which, against, pictures, name, to_do=to_do)
-    print(write_report(runs_with(read_runs(paths), where or []), out, choices))
+    print(write_report(read_runs(paths, where=where or (), pooled=across or ()), out, choices))
 
 
 @app.command()

@@ -307,8 +307,7 @@ def to_do(call, monkeypatch):
 
     def count(*folders):
         seen = []
-        monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
-        monkeypatch.setattr("oneshot_fl.reporting.tables.chosen.runs_with", lambda runs, _: runs)
+        monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", lambda paths, **_: paths)
         monkeypatch.setattr(
             "oneshot_fl.reporting.page.build.write_report", lambda _, out, choices: seen.append(choices.to_do) or out
         )
@@ -319,16 +318,15 @@ def to_do(call, monkeypatch):
     return count
 
 
-def test_a_report_on_the_runs_with_a_setting(call, monkeypatch):
-    kept = []
-    monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", list)
-    monkeypatch.setattr(
-        "oneshot_fl.reporting.tables.chosen.runs_with", lambda runs, choices: kept.append(choices) or runs
-    )
+def test_a_report_on_the_runs_with_a_setting_compared_across_another(call, monkeypatch):
+    asked = []
+    monkeypatch.setattr("oneshot_fl.reporting.tables.runs.read_runs", lambda _, **choices: asked.append(choices))
     monkeypatch.setattr("oneshot_fl.reporting.page.build.write_report", lambda _, out, __: out)
-    assert call("report", "runs", "--where", "seed=0,1", "--where", "data=mnist")[0] == 0
+    words = ("--where", "seed=0,1", "--where", "data=mnist", "--across", "trainer.accelerator")
+    assert call("report", "runs", *words)[0] == 0
     assert call("report", "runs")[0] == 0
-    assert kept == [["seed=0,1", "data=mnist"], []]
+    chosen = {"where": ["seed=0,1", "data=mnist"], "pooled": ["trainer.accelerator"]}
+    assert asked == [chosen, {"where": (), "pooled": ()}]
 
 
 def test_jobs_to_do_are_counted_once_where_folders_overlap(to_do, tmp_path):

@@ -11,6 +11,7 @@ from oneshot_fl.disk import folders_below, make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import WRITTEN, distinct, for_all
+from oneshot_fl.reporting.tables.chosen import across, runs_with
 from oneshot_fl.reporting.tables.differences import Settings, canonical
 from oneshot_fl.reporting.tables.run import Run, Status
 
@@ -19,13 +20,18 @@ LEFT = (SUMMARY, TRACE)
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
 
 
-def read_runs(paths: Iterable[Path]) -> list[Run]:
+def read_runs(paths: Iterable[Path], *, where: Sequence[str] = (), pooled: Sequence[str] = ()) -> list[Run]:
     """`every_run`, of those alike one (`distinct`).
 
+    Args:
+        where: choices of `runs_with`.
+        pooled: settings that are looked `across`.
+
     Raises:
-        OneshotError: a folder is missing or holds none, or a file is not what this version writes.
+        OneshotError: a folder is missing or holds none, a file is not what this version writes, or a choice or a
+            setting is none.
     """
-    return distinct(every_run(paths))
+    return distinct(across(runs_with(every_run(paths), where), pooled))
 
 
 def every_run(paths: Iterable[Path]) -> list[Run]:

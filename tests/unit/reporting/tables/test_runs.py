@@ -44,6 +44,15 @@ def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path
     assert runs[0].belongs_to("fedavg")  # the run that it stands for
 
 
+def test_runs_are_chosen_first_and_then_alike_across_a_setting(tmp_path, capsys):
+    for at, (name, size, seed) in enumerate((("a", 28, 0), ("b", 30, 0), ("c", 28, 1))):
+        _summary(tmp_path / name, settings=_data(size=size), data_sha256=str(size), seed=seed, at=at)
+    assert len(read_runs([tmp_path])) == 3
+    (run,) = read_runs([tmp_path], where=["seed=0"], pooled=["data.size"])
+    assert run.folder == tmp_path / "b"
+    assert "1 runs differ from another only in data.size; of these the newer counts" in capsys.readouterr().err
+
+
 def test_runs_behind_links_are_read_once(tmp_path):
     _summary(tmp_path / "elsewhere" / "a", seed=1)
     _summary(tmp_path / "runs" / "b")
