@@ -12,7 +12,7 @@ from oneshot_fl.config.words import values_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import identity
-from oneshot_fl.reporting.tables.differences import Settings, at, canonical
+from oneshot_fl.reporting.tables.differences import at, canonical, without
 from oneshot_fl.reporting.tables.run import Run
 
 FACTS: dict[str, Callable[[Run], Any]] = {
@@ -93,15 +93,7 @@ def across(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
         if key in FACTS:
             raise OneshotError(f"--across {key}: says what is compared; must be a setting, like trainer.accelerator")
         check_key(f"--across {key}", key, pooled)
-        pooled = [replace(run, settings=_without(run.settings, key.split("."))) for run in pooled]
-    if more := len(set(map(identity, runs))) - len(set(map(identity, pooled))):
+        pooled = [replace(run, settings=without(run.settings, key)) for run in pooled]
+    if keys and (more := len(set(map(identity, runs))) - len(set(map(identity, pooled)))):
         say(f"{more} runs differ from another only in {', '.join(keys)}; of these the newer counts")
     return pooled
-
-
-def _without(settings: Settings, key: Sequence[str]) -> Settings:
-    """Nested settings without one key."""
-    name, *below = key
-    if not below:
-        return {other: value for other, value in settings.items() if other != name}
-    return {**settings, name: _without(settings[name], below)} if isinstance(settings.get(name), dict) else settings

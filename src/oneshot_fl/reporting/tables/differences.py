@@ -29,6 +29,15 @@ def at(settings: Settings, key: str, default: Any = None) -> Any:
     return node
 
 
+def without(settings: Settings, key: str) -> Settings:
+    """Nested settings without the value of a dotted key."""
+    name, _, below = key.partition(".")
+    if not below:
+        return {other: value for other, value in settings.items() if other != name}
+    group = settings.get(name)
+    return {**settings, name: without(group, below)} if isinstance(group, dict) else settings
+
+
 def aligned(first: Settings, second: Settings) -> list[str]:
     """The keys of two flat settings; where one has a value and the other a group, the value's key alone."""
     values = first.keys() | second.keys()

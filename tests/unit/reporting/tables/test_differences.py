@@ -11,6 +11,7 @@ from oneshot_fl.reporting.tables.differences import (
     needs,
     same,
     told,
+    without,
 )
 
 
@@ -39,6 +40,16 @@ def test_a_group_beside_a_value_is_one_key():
 def test_values_are_the_same_setting(first, second, alike):
     assert same(first, second) is alike
     assert (canonical({"a": [1], "b": first}) == canonical({"a": [1.0], "b": second})) is alike
+
+
+@pytest.mark.parametrize(
+    ("key", "left"),
+    [("a.b", {"a": {"c": 2}, "d": None}), ("d", {"a": {"b": 1, "c": 2}}), ("d.e", {"a": {"b": 1, "c": 2}, "d": None})],
+)
+def test_settings_without_a_key_keep_all_others_and_themselves(key, left):
+    settings = {"a": {"b": 1, "c": 2}, "d": None}
+    assert without(settings, key) == left
+    assert settings == {"a": {"b": 1, "c": 2}, "d": None}
 
 
 def test_a_key_lies_below_its_group_and_itself_only():
