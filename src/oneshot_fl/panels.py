@@ -89,7 +89,10 @@ def _validation(experiment: Experiment, result: RunResult, given: RunData, conte
 def _fidelity(experiment: Experiment, data: Dataset, server: Distilled, context: Context) -> Fidelity | None:
     """How like the training images the synthetic ones are, where that was asked for and there are some."""
     reference = experiment.evaluation.fidelity
-    if reference is None or server.images is None or server.labels is None:
+    if reference is None:
+        return None
+    if server.images is None or server.labels is None:
+        context.progress.note(f"evaluate.fidelity: measures nothing, method={experiment.method.name} made no images")
         return None
     test = test_set(experiment, data)
     return measure(reference, server.images, server.labels, data=data, test=test, context=context)

@@ -154,7 +154,7 @@ def test_a_folder_that_held_another_run_keeps_none_of_its_figures_and_tells_of_i
         (folder / name).touch()
     run(tiny("method=fedavg"), folder)
     assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".pdf")} == {"my own.png"}
-    assert f"{folder}/export: is of the model before this one; export it anew" in capsys.readouterr().err
+    assert f"{folder}/export: is of the model before this one; export it anew" in capsys.readouterr().out
 
 
 def test_mixed_architectures_and_another_server(tiny, tmp_path):
@@ -379,9 +379,10 @@ def test_fidelity_of_synthetic_images_changes_nothing_else(tiny, tmp_path):
     assert {"fidelity/clients/00/loss", "evaluate/synthetic_fid", "evaluate/noise_fid", "evaluate/real_kid"} <= metrics
 
 
-def test_fidelity_of_a_method_without_synthetic_images_is_nothing(tiny, tmp_path):
-    assert run(tiny("method=fedavg", "evaluate=fidelity"), tmp_path / "none")["synthetic"] is None
-    assert run(tiny("method=dense", "evaluate=fidelity", "distill.rounds=0"), tmp_path / "zero")["synthetic"] is None
+@pytest.mark.parametrize("overrides", [["method=fedavg"], ["method=dense", "distill.rounds=0"]])
+def test_fidelity_without_synthetic_images_is_nothing_and_said_so(tiny, tmp_path, capsys, overrides):
+    assert run(tiny(*overrides, "evaluate=fidelity"), tmp_path)["synthetic"] is None
+    assert "evaluate.fidelity: measures nothing" in capsys.readouterr().out
 
 
 DIVERGED = {

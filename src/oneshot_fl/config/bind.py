@@ -264,9 +264,9 @@ def _check_validation(cfg: DictConfig) -> None:
 
 
 def _fidelity(cfg: DictConfig) -> FidelityReference | None:
-    """What synthetic images will be measured by; None where that is off, or the method makes none."""
+    """What synthetic images will be measured by; None where that is off."""
     node = cfg.evaluate.fidelity
-    if node is None or cfg.method.source is None:
+    if node is None:
         return None
     if node.samples > cfg.distill.images:
         raise OneshotError(
