@@ -39,22 +39,29 @@ CLIENTS = ("method=fedavg", "workers=5")
 """All clients of a partition side by side, before the methods that wait for them."""
 SERVERS = ("hydra/launcher=joblib", "trainer.jobs_per_gpu=10")
 """All methods side by side; one alone leaves most of a card idle (docs/results/speed.md)."""
+WEAK = ("experiment=fedmho/table4", "data=mnist", "partition.alpha=0.1")
+TINY_WEAK = ("data=digits", "clients=half_cvae", "clients.cvae.epochs=1", "method=fedavg,fedmho", *TINY)
 
 
-def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
+def pieces(
+    data: str, out: Path, *, tiny: bool, seed: int = 0, mnist: str | None = None, overrides: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Commands by their names, in order.
 
     Args:
         data: the folder of the data.
         out: for all that the pieces leave.
         tiny: runs of seconds instead, on a CPU.
-        overrides: of the runs, for data in another form than torchvision's: `data=image_folder data.name=cifar10`.
+        seed: of the runs.
+        mnist: torchvision's folder with MNIST, for FedMHO's Table 4; None: that is left out.
+        overrides: of the runs on CIFAR-10, for data in another form than torchvision's: `data=image_folder
+            data.name=cifar10`.
     """
     python = [sys.executable, "-m"]
     chosen = () if any(word.startswith("data=") for word in overrides) else ("data=cifar10",)
     whole = [*chosen, f"data.root={data}", "trainer.precision=bf16-mixed"]
     given = [*(["data=digits", *TINY] if tiny else whole), *overrides]
-    runs = [*python, "oneshot_fl", "-m", "seed=0", f"store={out / 'store'}"]
+    runs = [*python, "oneshot_fl", "-m", f"seed={seed}", f"store={out / 'store'}"]
     tables = {"speed_grey": "Start-up"} if tiny else SPEED
     measured = [*python, "benchmarks", "--repeats", "1" if tiny else "5", "--out", str(out / "speed.json"), "--only"]
     tests = ["tests/unit/test_devices.py"] if tiny else ["-m", "gpu", *OF_GPUS]
@@ -64,14 +71,21 @@ def pieces(data: str, out: Path, *, tiny: bool, overrides: Sequence[str] = ()) -
         servers = ("method=fedavg,fedhydra",) if tiny else SERVERS
         parts = {f"{name}_clients": CLIENTS, name: servers}
         asked = {part: [*runs, *experiment, *words, *given, *split] for part, words in parts.items()}
-        return {part: [*words, f"hydra.sweep.dir={out / part}"] for part, words in asked.items()}
+        return {part: [*words, _sweep(out, part, seed)] for part, words in asked.items()}
 
+    weak = TINY_WEAK if tiny else (*WEAK, f"data.root={mnist}", "trainer.precision=bf16-mixed", *SERVERS)
     return {
         "tests": [*python, "pytest", "-q", "-p", "benchmarks.some_passed", *tests],
         **{name: [*measured, table] for name, table in tables.items()},
         **columns("dirichlet", ALPHAS),
         **columns("two_classes", *(TWO_CLASSES if tiny else ())),
+        **({"weak": [*runs, *weak, _sweep(out, "weak", seed)]} if mnist else {}),
     }
+
+
+def _sweep(out: Path, name: str, seed: int) -> str:
+    """Where the runs of a piece leave their results: seeds beside one another, for one report of all."""
+    return f"hydra.sweep.dir={out / f'{name}_seed_{seed}'}"
 
 
 def require_data(data: str) -> None:
@@ -85,6 +99,17 @@ def require_data(data: str) -> None:
             f"--data {data}: there is no such folder; must be torchvision's root folder with CIFAR-10 "
             "(make gpu-evidence DATA=folder), or a folder of images with data=image_folder data.name=cifar10 besides"
         )
+
+
+def chosen(commands: dict[str, list[str]], only: Sequence[str] | None) -> dict[str, list[str]]:
+    """The commands of the named pieces; of all where none is named.
+
+    Raises:
+        OneshotError: there is no such piece.
+    """
+    if unknown := [name for name in only or () if name not in commands]:
+        raise OneshotError(f"--only {unknown[0]}: there is no such piece; choose from {', '.join(commands)}")
+    return commands if only is None else {name: commands[name] for name in commands if name in only}
 
 
 def code() -> str:
@@ -158,7 +183,10 @@ def main() -> None:
     """The command line."""
     parser = Parser(prog="python -m benchmarks.gpu_evidence", description=__doc__)
     parser.add_argument("--data", nargs="?", default="data", const="", help="torchvision's root folder with CIFAR-10")
-    parser.add_argument("overrides", nargs="*", help="of the runs: data=image_folder data.name=cifar10")
+    parser.add_argument("overrides", nargs="*", help="of the runs on CIFAR-10: data=image_folder data.name=cifar10")
+    parser.add_argument("--mnist", help="torchvision's root folder with MNIST: runs FedMHO's Table 4 at Dir(0.1) too")
+    parser.add_argument("--only", nargs="+", metavar="PIECE", help="these pieces alone, in their order here")
+    parser.add_argument("--seed", type=int, default=0, help="of the runs; each seed is asked for by a call of its own")
     parser.add_argument("--out", type=Path, default=Path("outputs/gpu-evidence"), help="results, logs and the store")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this call")
     parser.add_argument("--tiny", action="store_true", help="try the pieces on a CPU, with runs of seconds")
@@ -166,8 +194,12 @@ def main() -> None:
         given = parser.parse_args()
         if not given.tiny:
             require_data(given.data)
-        commands = pieces(given.data, given.out, tiny=given.tiny, overrides=given.overrides)
-        left = work_off(commands, given.out, seconds=60 * given.minutes)
+            if given.mnist is not None and not Path(given.mnist).is_dir():
+                raise OneshotError(f"--mnist {given.mnist}: there is no such folder; must be torchvision's, with MNIST")
+        commands = pieces(
+            given.data, given.out, tiny=given.tiny, seed=given.seed, mnist=given.mnist, overrides=given.overrides
+        )
+        left = work_off(chosen(commands, given.only), given.out, seconds=60 * given.minutes)
         print(f"not done: {', '.join(left)}; the same command goes on" if left else "all done")
 
 

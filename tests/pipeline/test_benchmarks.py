@@ -25,6 +25,7 @@ from benchmarks.measure import Arithmetic, in_turn, process
 from benchmarks.runs import configuration, literally, ours
 from benchmarks.scale import GREY
 from benchmarks.steps import LocalTraining, Steps
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.generators import ConvGenerator
 
 TINY = replace(GREY, size=8, clients=2, samples=40, epochs=1, rounds=2, generator_steps=1, batch=16, noise=4, width=4)
@@ -325,14 +326,17 @@ gpu_evidence.main()
         os.kill(int(pid.read_text()), 0)
 
 
-@pytest.mark.parametrize("words", [["--data"], ["--data", ""], ["--data", "/nowhere"]])
-def test_evidence_without_data_is_one_line(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["gpu_evidence", *words, "--out", str(tmp_path / "out")])
+@pytest.mark.parametrize(
+    ("key", "words"), [("--data", []), ("--data", [""]), ("--data", ["/nowhere"]), ("--mnist", ["/nowhere"])]
+)
+def test_evidence_without_data_is_one_line(key, words, tmp_path, monkeypatch, capsys):
+    others = ["--data", "."] if key == "--mnist" else []
+    monkeypatch.setattr(sys, "argv", ["gpu_evidence", *others, key, *words, "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as end:
         gpu_evidence.main()
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "--data" in line
+    assert key in line
     assert not (tmp_path / "out").exists()
 
 
@@ -350,6 +354,30 @@ def test_pieces_are_what_their_names_say(tmp_path):
     assert [word for word in images["dirichlet"] if word.startswith("data")] == [
         *("data.root=DIR", "data=image_folder", "data.name=cifar10")
     ]
+
+
+def test_seeds_have_folders_of_their_own_and_share_the_store(tmp_path):
+    first, second = (gpu_evidence.pieces("DIR", tmp_path, tiny=False, seed=seed) for seed in (1, 2))
+    for name, words in first.items():
+        changed = {tuple(pair) for pair in zip(words, second[name], strict=True) if pair[0] != pair[1]}
+        folders = tuple(f"hydra.sweep.dir={tmp_path / name}_seed_{seed}" for seed in (1, 2))
+        assert changed == (set() if name.startswith(("tests", "speed")) else {("seed=1", "seed=2"), folders})
+
+
+def test_table_4_runs_where_mnist_is_named(tmp_path):
+    whole = gpu_evidence.pieces("DIR", tmp_path, tiny=False, mnist="GREY", overrides=("data.name=cifar10",))
+    assert list(whole)[-1] == "weak"
+    assert {"experiment=fedmho/table4", "data.root=GREY", "hydra/launcher=joblib"} <= set(whole["weak"])
+    assert "data.name=cifar10" not in whole["weak"]
+    assert "trainer=cpu" in gpu_evidence.pieces("DIR", tmp_path, tiny=True, mnist="GREY")["weak"]
+
+
+def test_pieces_can_be_chosen(tmp_path):
+    commands = {"a": ["1"], "b": ["2"], "c": ["3"]}
+    assert gpu_evidence.chosen(commands, None) == commands
+    assert list(gpu_evidence.chosen(commands, ["c", "a"])) == ["a", "c"]
+    with pytest.raises(OneshotError, match=r"^--only d: there is no such piece; choose from a, b, c$"):
+        gpu_evidence.chosen(commands, ["a", "d"])
 
 
 def test_a_sweep_that_is_done_is_found_done(tmp_path, monkeypatch):
