@@ -39,21 +39,9 @@ def check(cfg: DictConfig) -> None:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
-    settings = _resolved(cfg)
-    _check_unknown(settings)
-    _check_looked_up(settings)
-    _check_groups(settings)
-    _check_missing(cfg)
-    check_top(settings)
-    check_tables(settings)
-    check_left_over(cfg, settings["method"])
-    check_method(settings["method"])
-    check_called(settings)
-    check_files(settings)
-    check_parts(settings)
+    settings = check_settings(cfg)
     check_images(settings)
     check_teacher(settings)
-    _check_names(settings)
     check_rates(cfg)
     check_attack(settings["attack"], kinds(cfg))
     check_no_idle(cfg)
@@ -66,6 +54,28 @@ def check(cfg: DictConfig) -> None:
     check_architectures(cfg)
     check_sizes(settings, [*nodes_of(cfg, "classifier"), *server_models(cfg)], nodes_of(cfg, "cvae"))
     check_features(cfg, settings)
+
+
+def check_settings(cfg: DictConfig) -> dict[Any, Any]:
+    """Every key and every value by itself, whoever the clients are; the configuration as plain containers.
+
+    Raises:
+        OneshotError: naming the first key that is wrong and what would be right.
+    """
+    settings = _resolved(cfg)
+    _check_unknown(settings)
+    _check_looked_up(settings)
+    _check_groups(settings)
+    _check_missing(cfg)
+    check_top(settings)
+    check_tables(settings)
+    check_left_over(cfg, settings["method"])
+    check_method(settings["method"])
+    check_called(settings)
+    check_files(settings)
+    check_parts(settings)
+    _check_names(settings)
+    return settings
 
 
 def _resolved(cfg: DictConfig) -> dict[Any, Any]:

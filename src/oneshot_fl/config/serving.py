@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving
-from oneshot_fl.config.checks import check
+from oneshot_fl.config.checks import check, check_settings
 from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, recipe, with_hydras, without_hydras
 from oneshot_fl.config.explain import explain
-from oneshot_fl.config.method import INSIDE
 from oneshot_fl.config.needs import asking, method_needs, no_features
-from oneshot_fl.config.rules import check_call, check_group, check_value, target_of
+from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, one_line
@@ -26,7 +24,6 @@ from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import Recipe, described
-from oneshot_fl.values import Seed
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
@@ -58,25 +55,22 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     """What the server's settings say of single uploads.
 
     Raises:
-        OneshotError: an override is wrong or has no place here, or a setting of the gate is.
+        OneshotError: an override is wrong or has no place here; it is told before uploads are read, which may take
+            minutes.
     """
     _check_overrides(overrides)
-    cfg = _configuration([*_defaults(overrides), *overrides])
-    check_value("seed", cfg.get("seed"), Seed)  # before the gate's own, which follows it
+    whole = _configuration([*_defaults(overrides), *overrides])
+    method, cfg = method_of(whole), without_hydras(whole)
+    with having_chosen(method):
+        check_settings(cfg)
+    _check_measured(cfg)
     init = cfg.method.get("init")
     begins = target_of("method.init", plain(init)) if init else None
     used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
     unused = {kind: f"is a {kind}, which method={cfg.method.name} does not use" for kind in kinds}
-    return Entrance(_gate(plain(cfg.gate)), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
-
-
-def _gate(node: Any) -> Recipe[UploadStep] | None:
-    check_group("gate", node)
-    if not node:
-        return None
-    check_call("gate", node, given=INSIDE)
-    return recipe(node)
+    gate = recipe(cfg.gate) if cfg.gate else None
+    return Entrance(gate, {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
 
 
 def serving_of(
@@ -103,8 +97,6 @@ def serving_of(
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures, spec))
-    if measured := [name for name in OF_RUNS_ALONE if serving.config["evaluate"][name] is not None]:
-        raise OneshotError(f"evaluate.{measured[0]}: only runs are measured by it; leave it out")
     _check_met(serving, uploads, spec)
     return serving, notes
 
@@ -116,6 +108,11 @@ def _check_overrides(overrides: Sequence[str]) -> None:
             raise OneshotError(
                 f"{override}: {group} has no place here: the uploads are there already, and nobody trains"
             )
+
+
+def _check_measured(cfg: DictConfig) -> None:
+    if measured := [name for name in OF_RUNS_ALONE if cfg.evaluate[name] is not None]:
+        raise OneshotError(f"evaluate.{measured[0]}: only runs are measured by it; leave it out")
 
 
 def _defaults(overrides: Sequence[str]) -> list[str]:
@@ -139,6 +136,7 @@ def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     uploads.require(method_needs(cfg), cfg.method.name)
     with having_chosen(method):
         check(cfg)
+        _check_measured(cfg)
         return bind_serving(cfg)
 
 

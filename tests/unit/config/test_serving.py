@@ -1,5 +1,6 @@
 """The server's half of the configuration: what has no place there, and what a method needs that nobody uploaded."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -48,6 +49,24 @@ def test_the_gate_is_known_before_any_upload_is_and_what_is_wrong_with_it_said()
     for override in ("gate=nope", "gate.images=0", "gate.no_such=1", "data=mnist", "no_such=1"):
         with pytest.raises(OneshotError, match=override.partition("=")[0]):
             entrance_of([override])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["distill.rounds=-1"], "distill.rounds"),
+        (["+distill.roundz=1"], "distill.roundz"),
+        (["recite.optimizer.lr=0"], "recite.optimizer.lr"),
+        (["method.student.kl.temperature=0"], "method.student.kl.temperature"),
+        (["hearing=witnesses", "hearing.no_such=1"], "hearing.no_such"),
+        (["server_model=cnn22"], "server_model"),
+        (["evaluate=fidelity"], "evaluate.fidelity"),
+        (["evaluate.validation=proxy"], "evaluate.validation"),
+    ],
+)
+def test_what_is_wrong_whatever_is_uploaded_is_said_before_any_upload_is_read(overrides, key):
+    with pytest.raises(OneshotError, match=rf"^{re.escape(key)}\b"):
+        entrance_of(overrides)
 
 
 @pytest.mark.parametrize(("override", "line"), [("seed=x", "^seed=x: "), ("gate.seed=x", "^gate.seed=x: ")])
