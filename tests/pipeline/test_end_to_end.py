@@ -154,7 +154,7 @@ def test_a_folder_that_held_another_run_keeps_none_of_its_figures_and_tells_of_i
         (folder / name).touch()
     run(tiny("method=fedavg"), folder)
     assert {path.name for path in folder.iterdir() if path.suffix in (".png", ".pdf")} == {"my own.png"}
-    assert f"{folder}/export: is of the model before this one; export it anew" in capsys.readouterr().out
+    assert f"{folder}/export: is of the model before this one; export it anew" in capsys.readouterr().err
 
 
 def test_mixed_architectures_and_another_server(tiny, tmp_path):
