@@ -39,6 +39,12 @@ CLIENTS = ("method=fedavg", "workers=5")
 """All clients of a partition side by side, before the methods that wait for them."""
 SERVERS = ("hydra/launcher=joblib", "trainer.jobs_per_gpu=10")
 """All methods side by side; one alone leaves most of a card idle (docs/results/speed.md)."""
+FOLDERS = {
+    "--data": "torchvision's root folder with CIFAR-10 (make gpu-evidence DATA=folder), or a folder of images with "
+    "data=image_folder data.name=cifar10 besides",
+    "--mnist": "torchvision's root folder with MNIST",
+}
+"""What the folder of an option has to be."""
 WEAK = ("experiment=fedmho/table4", "data=mnist", "partition.alpha=0.1")
 TINY_WEAK = ("data=digits", "clients=half_cvae", "clients.cvae.epochs=1", "method=fedavg,fedmho", *TINY)
 
@@ -88,17 +94,14 @@ def _sweep(out: Path, name: str, seed: int) -> str:
     return f"hydra.sweep.dir={out / f'{name}_seed_{seed}'}"
 
 
-def require_data(data: str) -> None:
+def require_data(option: str, folder: str) -> None:
     """Whether there is a folder to look for data in.
 
     Raises:
         OneshotError: there is none.
     """
-    if not data or not Path(data).is_dir():
-        raise OneshotError(
-            f"--data {data}: there is no such folder; must be torchvision's root folder with CIFAR-10 "
-            "(make gpu-evidence DATA=folder), or a folder of images with data=image_folder data.name=cifar10 besides"
-        )
+    if not folder or not Path(folder).is_dir():
+        raise OneshotError(f"{option} {folder}: there is no such folder; must be {FOLDERS[option]}")
 
 
 def chosen(commands: dict[str, list[str]], only: Sequence[str] | None) -> dict[str, list[str]]:
@@ -193,9 +196,9 @@ def main() -> None:
     with stoppable(), mistakes_told():
         given = parser.parse_args()
         if not given.tiny:
-            require_data(given.data)
-            if given.mnist is not None and not Path(given.mnist).is_dir():
-                raise OneshotError(f"--mnist {given.mnist}: there is no such folder; must be torchvision's, with MNIST")
+            require_data("--data", given.data)
+            if given.mnist is not None:
+                require_data("--mnist", given.mnist)
         commands = pieces(
             given.data, given.out, tiny=given.tiny, seed=given.seed, mnist=given.mnist, overrides=given.overrides
         )

@@ -327,7 +327,8 @@ gpu_evidence.main()
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [("--data", []), ("--data", [""]), ("--data", ["/nowhere"]), ("--mnist", ["/nowhere"])]
+    ("key", "words"),
+    [("--data", []), ("--data", [""]), ("--data", ["/nowhere"]), ("--mnist", [""]), ("--mnist", ["/nowhere"])],
 )
 def test_evidence_without_data_is_one_line(key, words, tmp_path, monkeypatch, capsys):
     others = ["--data", "."] if key == "--mnist" else []

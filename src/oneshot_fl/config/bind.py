@@ -51,7 +51,7 @@ def bind(cfg: DictConfig) -> Experiment:
     Raises:
         OneshotError: naming the first key that is wrong and what would be right.
     """
-    attack, serving = _optional(cfg.attack), bind_serving(cfg)
+    attack, serving = optional(cfg.attack), bind_serving(cfg)
     experiment = Experiment(
         **vars(serving),
         data=replace(_data(cfg.data), development=cfg.development),
@@ -77,11 +77,11 @@ def bind_serving(cfg: DictConfig) -> Serving:
     config["trainer"]["precision"] = trainer.precision  # what is reported is what was used
     used = {**config, "trainer": {**config["trainer"], "accelerator": device_of(trainer).type}}
     return Serving(
-        gate=_optional(cfg.gate),
+        gate=optional(cfg.gate),
         generator=recipe(cfg.generator),
         stratification=_with_optimizer(Stratification, cfg.stratify),
         recitation=_recitation(cfg.recite),
-        hearing=_optional(cfg.hearing),
+        hearing=optional(cfg.hearing),
         method=_method(cfg),
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
@@ -174,8 +174,8 @@ def _architecture(node: DictConfig) -> Architecture:
     return Architecture(recipe(node))
 
 
-def _optional(node: DictConfig | None) -> Recipe[Any] | None:
-    """A slot that may be empty."""
+def optional(node: DictConfig | None) -> Recipe[Any] | None:
+    """The recipe of a slot that may be empty; None where it is."""
     return recipe(node) if node is not None and "_target_" in node else None
 
 
@@ -191,14 +191,14 @@ def _method(cfg: DictConfig) -> Method:
     return Method(
         name=slots.name,
         init=recipe(slots.init),
-        ensemble=_optional(slots.get("ensemble")),
+        ensemble=optional(slots.get("ensemble")),
         sources=_sources(slots.source),
         objective=_named(slots.get("objective")),
         pool=recipe(slots.pool),
         student=_named(slots.student),
         optimizer=recipe(slots.get("student_optimizer") or cfg.distill.student_optimizer),
         schedule=slots.get("student_schedule") or cfg.distill.student_schedule,
-        perturb=_optional(slots.get("perturb")),
+        perturb=optional(slots.get("perturb")),
         warm_up=_warm_up(slots.get("warm_up")),
     )
 

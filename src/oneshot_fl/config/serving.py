@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig
 
-from oneshot_fl.config.bind import bind_serving
+from oneshot_fl.config.bind import bind_serving, optional
 from oneshot_fl.config.checks import check, check_settings
-from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, recipe, with_hydras, without_hydras
+from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, with_hydras, without_hydras
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.needs import asking, method_needs, no_features
 from oneshot_fl.config.rules import target_of
@@ -69,8 +69,7 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
     unused = {kind: f"is a {kind}, which method={cfg.method.name} does not use" for kind in kinds}
-    gate = recipe(cfg.gate) if cfg.gate else None
-    return Entrance(gate, {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
+    return Entrance(optional(cfg.gate), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
 
 
 def serving_of(
