@@ -8,7 +8,7 @@ import os
 import sys
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.process import keep_freed_memory, say, share_the_cores, stoppable
+from oneshot_fl.process import keep_freed_memory, print_whatever_it_is, say, share_the_cores, stoppable
 from oneshot_fl.version import __version__
 
 
@@ -19,6 +19,7 @@ def main() -> None:
             print(f"oneshot_fl {__version__}")
             return
         os.environ["HYDRA_FULL_ERROR"] = "1"  # hands errors to us instead of printing part of them
+        print_whatever_it_is()
         share_the_cores()
         keep_freed_memory()
         _through_hydra()

@@ -120,7 +120,9 @@ def remove(path: Path) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old one or the new one, never a part.
 
+    Bytes of a file's name that are no UTF-8 are written as escapes (`\\udce9`).
+
     Raises:
         OneshotError: the disk is full, or the folder cannot be written.
     """
-    replace_file(path, text.encode())
+    replace_file(path, text.encode(errors="backslashreplace"))

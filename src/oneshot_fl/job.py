@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.devices import arithmetic, lease_device
 from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.locks import is_free, lock_of, needs_leases
 from oneshot_fl.process import say
-from oneshot_fl.reporting.earlier import tell_of_result
+from oneshot_fl.reporting.earlier import drawn_in, tell_of_result
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, join_sweep, record_of
 from oneshot_fl.reporting.record import traced
 from oneshot_fl.sweeps.state import read_trace
+from oneshot_fl.tracking.progress import terminal
 
 if TYPE_CHECKING:
     from oneshot_fl.experiment import Experiment
@@ -28,7 +30,7 @@ LOCK = ".lock"
 def job(
     bind: Callable[[], "Experiment"], known: Mapping[str, Any], config: Mapping[str, Any] | None, folder: Path
 ) -> dict[str, Any]:
-    """Find that a run is done already, or lease a device, bind, run and remember it; the summary.
+    """Find that a run is done already, or lease a device, bind, run and remember it, and print it; the summary.
 
     It is remembered only if its code and data stayed the same while it was under way, and under the arithmetic that it
     had: what was looked for is a guess, made before torch is loaded (`devices.arithmetic_here`). The device comes
@@ -64,6 +66,7 @@ def job(
             record = {**experiment.record, **{key: known[key] for key in COMMAND if key in known}}
             trace.describe({**record, **_own(known), **(place.told if place else {})})
             from oneshot_fl.pipeline import run
+            from oneshot_fl.reporting.printed import print_summary
 
             summary = run(replace(experiment, record=record), folder)
             trace.record |= hashes_of(folder)
@@ -71,7 +74,8 @@ def job(
                 trace.record = {key: told for key, told in trace.record.items() if key not in place.told}
                 place = None
         if place:
-            place.remember(folder)
+            _remember(place, folder)
+        print_summary(terminal(), summary, [folder / SUMMARY, *drawn_in(folder)])
         return summary
 
 
@@ -112,9 +116,17 @@ def _holder(folder: Path) -> str:
 def _done_before(place: Finished, done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Make `folder` what a finished run is, and say so; the summary."""
     summary = take_over(done, known, folder)
-    place.remember(folder)
+    _remember(place, folder)
     print(f"done before, in {done}: server accuracy {summary['server']['accuracy_last']:.2%}")
     return summary
+
+
+def _remember(place: Finished, folder: Path) -> None:
+    """A run that is done stays done where its store cannot be written any more, which only is told."""
+    try:
+        place.remember(folder)
+    except OneshotError as error:
+        say(f"{error}; until then this run is found in its own folder alone")
 
 
 def remembered(config: Mapping[str, Any] | None) -> Finished | None:

@@ -38,7 +38,6 @@ from oneshot_fl.recipe import Recipe, described
 from oneshot_fl.reporting.about import outcome
 from oneshot_fl.reporting.cost import ledger_of_run
 from oneshot_fl.reporting.plots import draw_all
-from oneshot_fl.reporting.printed import print_summary
 from oneshot_fl.reporting.run_result import RunResult, Served
 from oneshot_fl.reporting.summary import (
     class_counts,
@@ -54,9 +53,9 @@ from oneshot_fl.tracking.progress import Progress, terminal
 
 def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """One run: everything from the data set to `summary.json` in `folder`; returns the summary."""
-    running, console = Meter(), terminal()
+    running = Meter()
     folder.mkdir(parents=True, exist_ok=True)
-    with session(experiment, folder, console) as context:
+    with session(experiment, folder, terminal()) as context:
         preparing = Meter()
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
         for note in given.data.notes:
@@ -76,7 +75,6 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         also = experiment.plots.format
         figures = draw(folder, last, context.progress, also=also) if also != "none" else {}
         _log(context.log, summary, last, figures, folder)
-    print_summary(console, summary, [folder / SUMMARY, *figures.values()])
     return summary
 
 

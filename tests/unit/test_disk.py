@@ -40,6 +40,11 @@ def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_bytes_of_a_name_that_are_no_utf8_are_written_as_escapes(tmp_path):
+    write_atomically(tmp_path / "error.txt", "caf\udce9.png is no image: \u03b1")
+    assert (tmp_path / "error.txt").read_text(encoding="utf-8") == "caf\\udce9.png is no image: \u03b1"
+
+
 def test_what_fails_while_it_is_written_changes_nothing(tmp_path):
     path = tmp_path / "kept"
     path.write_text("old")

@@ -66,6 +66,7 @@ def runs(root, code, tmp_path, monkeypatch):
         return summary
 
     monkeypatch.setattr("oneshot_fl.pipeline.run", run)
+    monkeypatch.setattr("oneshot_fl.reporting.printed.print_summary", lambda *_: None)
     config = {
         "data": {"name": "image_folder", "_target_": "oneshot_fl.data.image_folder.image_folder", "root": str(root)},
         "proxy": {"name": "noise", "_target_": "oneshot_fl.data.proxy.noise"},
@@ -90,6 +91,30 @@ def test_a_run_is_remembered_and_the_same_one_is_done_before(runs, tmp_path, cap
     assert (told["status"], told["arithmetic"], len(told["key"])) == ("done", "cpu.32-true", 20)
     assert not runs()
     assert "done before" in capsys.readouterr().out
+
+
+def test_a_run_whose_figures_nobody_reads_is_done_all_the_same(runs, tmp_path, monkeypatch):
+    def unread(*_):
+        raise SystemExit(141)
+
+    monkeypatch.setattr("oneshot_fl.reporting.printed.print_summary", unread)
+    with pytest.raises(SystemExit):
+        runs()
+    assert _told(tmp_path / "run")["status"] == "done"
+    assert not runs()
+
+
+def test_a_run_whose_store_cannot_be_written_any_more_is_done_and_the_store_is_told_of(runs, tmp_path, capsys):
+    def full(*_):
+        raise OneshotError("runs: cannot be written")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oneshot_fl.reporting.finished.remember_run", full)
+        assert runs()
+    told = "oneshot_fl: runs: cannot be written; until then this run is found in its own folder alone\n"
+    assert capsys.readouterr().err == told
+    assert _told(tmp_path / "run")["status"] == "done"
+    assert not runs()
 
 
 def test_a_run_taken_over_from_a_sweep_is_no_job_of_the_sweep_that_it_lies_in(runs, tmp_path):

@@ -102,7 +102,7 @@ def work_or_exit(task: Task, log: str) -> Outcome:
 def _into(file: Path) -> Iterator[None]:
     """What this process and its libraries print goes to the end of a file."""
     kept = [os.dup(number) for number in STREAMS]
-    with file.open("a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+    with file.open("a", buffering=1, errors="backslashreplace") as log, redirect_stdout(log), redirect_stderr(log):
         try:
             for number in STREAMS:
                 os.dup2(log.fileno(), number)

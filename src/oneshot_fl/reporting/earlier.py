@@ -23,6 +23,11 @@ OF_LOGGERS = re.compile(r"events\.out\.tfevents\..*|hparams\.yaml|" + re.escape(
 """What Lightning's loggers call the files that they keep in such folders."""
 
 
+def drawn_in(folder: Path) -> list[Path]:
+    """The figures of the run there, in their order."""
+    return [path for name in FIGURES if (path := folder / f"{name}.png").is_file()]
+
+
 def remove_figures(folder: Path) -> None:
     """Remove those of an earlier run: they would stand beside the summary of another one.
 

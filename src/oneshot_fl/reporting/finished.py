@@ -43,10 +43,10 @@ LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
 LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
 """Files that runs of one key leave, all or some of them; what else lies there is somebody's own."""
-NEEDED = (CONFIG, MODEL)
-"""Files without which, beside its summary, a finished run is none."""
+NEEDED = (CONFIG, MODEL, SUMMARY)
+"""Files without which a finished run is none."""
 HASHES = "sha256"
-"""Where a trace tells their hashes; that of an earlier version's run does not."""
+"""Where a trace tells their hashes; those of earlier versions' runs tell fewer or none."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,13 @@ class Finished:
         return next((folder for folder in places if _is_done(folder, {"key": self.key})), None)
 
     def remember(self, folder: Path) -> None:
-        """The run in `folder` is done."""
-        remember_run(self._file, folder)
+        """The run in `folder` is done.
+
+        Raises:
+            OneshotError: the store, which does not know it yet, cannot be written.
+        """
+        if _named(self._file) != [folder.absolute()]:
+            remember_run(self._file, folder)
 
 
 def finished(config: Mapping[str, Any]) -> Finished | None:
@@ -183,9 +188,9 @@ def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
     wanted = {"status": "done", **told}
     try:
         trace = json.loads((folder / TRACE).read_text())
-        json.loads((folder / SUMMARY).read_text())
+        summary = json.loads((folder / SUMMARY).read_text())
         as_told = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
-        return as_told and _is_whole(folder, trace)
+        return as_told and isinstance(summary, dict) and "server" in summary and _is_whole(folder, trace)
     except (OSError, ValueError):
         return False
 
@@ -193,7 +198,7 @@ def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
 def _is_whole(folder: Path, trace: Mapping[str, Any]) -> bool:
     """Whether the files that a run is nothing without are there and, where their hashes are told, as it left them."""
     hashes = hashes_of(folder)[HASHES]
-    return len(hashes) == len(NEEDED) and trace.get(HASHES, hashes) == hashes
+    return len(hashes) == len(NEEDED) and hashes == hashes | trace.get(HASHES, {})
 
 
 def _is_known(logger: Any) -> bool:

@@ -25,7 +25,7 @@ class Trace:
     """`run.json` in a run's folder: what the run is, where it runs, and how it stands."""
 
     def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
-        self.folder, self.record = folder, dict(record)
+        self.folder, self.record, self._began = folder, dict(record), time.monotonic()
         self.where: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "begun": round(time.time(), 3)}
 
     def describe(self, record: Mapping[str, Any]) -> None:
@@ -45,8 +45,8 @@ class Trace:
         write_atomically(self.folder / TRACE, json.dumps(told, indent=1))
 
     def end(self, status: str, **more: str) -> None:
-        """The last word on it, with the seconds that it took."""
-        self.write(status, seconds=round(time.time() - self.where["begun"], 3), **more)
+        """The last word on it, with the seconds that it took, whatever was done to the clock meanwhile."""
+        self.write(status, seconds=round(time.monotonic() - self._began, 3), **more)
 
     def keep_error(self) -> None:
         """The traceback of the exception that is being handled."""

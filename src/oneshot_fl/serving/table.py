@@ -1,18 +1,15 @@
 """Predictions as lines: what `oneshot-fl predict` prints."""
 
 import csv
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from oneshot_fl.serving.model import Prediction
 from oneshot_fl.serving.pictures import Picture, on_one_line
+from oneshot_fl.spreadsheets import FORMULA, no_formula
 
 UNSURE = "unsure"
 """What a reader is told where no class is named; in CSV the field is empty."""
-FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r＝＋－＠])")
-"""Where a spreadsheet would begin a formula: at the beginning of a field, or behind what it may take for the end of one
-(OWASP, CSV injection). Names of classes come from uploads."""
 
 
 def write_predictions(
@@ -35,7 +32,7 @@ def write_predictions(
     """
     writer = csv.writer(out, lineterminator="\n")
     if as_csv:
-        writer.writerow(["path", "class", "probability", *map(_no_formula, class_names)])
+        writer.writerow(["path", "class", "probability", *map(no_formula, class_names)])
     unusable = 0
     for answer in answers:
         if isinstance(answer, Picture):
@@ -53,8 +50,4 @@ def _row(answer: Prediction) -> list[str]:
     """Probabilities with six digits."""
     shares = (answer.probability, *answer.probabilities.values())
     path = f"./{answer.image}" if FORMULA.match(answer.image) else answer.image
-    return [path, _no_formula(answer.label or ""), *(f"{share:.6f}" for share in shares)]
-
-
-def _no_formula(name: str) -> str:
-    return FORMULA.sub(r"\1'", name)
+    return [path, no_formula(answer.label or ""), *(f"{share:.6f}" for share in shares)]

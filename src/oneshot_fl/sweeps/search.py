@@ -78,7 +78,7 @@ def told(value: float, sweeper: str) -> str:
 
 
 def best_of(folder: Path) -> str | None:
-    """The best trial of the search in `folder` as a line, also written to `best.json`; None where there is none.
+    """The best trial of the search in `folder` as a line, also written to `best.json`; without one neither is there.
 
     Of trials that agree equally often the one whose probabilities are nearest counts; those of the same settings are
     one trial.
@@ -87,6 +87,7 @@ def best_of(folder: Path) -> str | None:
         return None
     known = {job: found for job in jobs_of(folder, manifest) if (found := _validated(job))}
     if not known:
+        (folder / BEST).unlink(missing_ok=True)
         return None
     best, summary = min(known.items(), key=lambda pair: _order(pair[1]["validation"]))
     validation, accuracy = summary["validation"], summary["server"]["accuracy_last"]

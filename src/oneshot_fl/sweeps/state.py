@@ -46,6 +46,8 @@ class Job:
     """What a running one is doing."""
     searched: tuple[str, ...] = ()
     """`Manifest.searched`"""
+    cwd: str = ""
+    """`Manifest.cwd`"""
 
     @property
     def place(self) -> str:
@@ -54,29 +56,36 @@ class Job:
 
     @property
     def command(self) -> str:
-        """What to type to run it again in its folder; without one, in a new folder."""
-        folder = [] if self.folder is None else [placed("hydra.run.dir", self.folder)]
-        return shlex.join(["python", "-m", "oneshot_fl", *self.searched, *self.overrides, *folder])
+        """What to type to run it again in its folder, or without one in a new folder; there where the sweep began."""
+        folder = [] if self.folder is None else [placed("hydra.run.dir", self.folder.absolute())]
+        command = shlex.join(["python", "-m", "oneshot_fl", *self.searched, *self.overrides, *folder])
+        return command if self.cwd in ("", os.getcwd()) else f"cd {shlex.quote(self.cwd)} && {command}"
 
 
 def jobs_of(folder: Path, manifest: Manifest, *, now: float | None = None) -> list[Job]:
     """Every job of the sweep in `folder`, in order."""
     moment = time.time() if now is None else now
-    traces = {place: trace for place in _traced(folder) if (trace := read_trace(place))}
-    known = {trace["job"]: (place, trace) for place, trace in traces.items() if isinstance(trace.get("job"), int)}
-    return [
-        as_job(number, manifest, *known[number], moment) if number in known else unseen(number, manifest)
-        for number in sorted(manifest.jobs)
-    ]
+    found = {number: [unseen(number, manifest)] for number in sorted(manifest.jobs)}
+    for place in _traced(folder):
+        trace = read_trace(place)
+        if isinstance(number := trace.get("job"), int) and number in found:
+            found[number].append(as_job(number, manifest, place, trace, moment))
+    return [max(tries, key=_counts) for tries in found.values()]
+
+
+def _counts(job: Job) -> tuple[bool, bool, bool, float]:
+    """Which try at a job counts, where it has several folders: one that runs, one that is done, or else the newest."""
+    return job.status == "running", job.status == "done", job.status != "to do", job.begun
 
 
 def _traced(sweep: Path) -> Iterator[Path]:
     """Folders in a sweep's own in which a job left a trace; those of another sweep that lies there are that one's."""
-    for place, folders, files in os.walk(sweep):
-        if MANIFEST in files and Path(place) != sweep:
-            folders.clear()
-        elif TRACE in files:
-            yield Path(place)
+    others: set[Path] = set()
+    for place, names in folders_below(sweep):
+        if place.parent in others or (MANIFEST in names and place != sweep):
+            others.add(place)
+        elif TRACE in names:
+            yield place
 
 
 def read_trace(folder: Path) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def read_trace(folder: Path) -> dict[str, Any]:
 def unseen(number: int, manifest: Manifest) -> Job:
     """A job that has left no trace yet."""
     overrides = manifest.jobs[number]
-    return Job(number, overrides, manifest.what(overrides), searched=manifest.searched)
+    return Job(number, overrides, manifest.what(overrides), searched=manifest.searched, cwd=manifest.cwd)
 
 
 def as_job(number: int, manifest: Manifest, folder: Path, trace: Mapping[str, Any], now: float) -> Job:

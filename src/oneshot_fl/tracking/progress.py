@@ -1,5 +1,6 @@
 """Progress of the phases: bars on a terminal; elsewhere a line per finished phase, and one a minute of the others."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from oneshot_fl.process import UNREAD
+
 PULSE = "progress.txt"
 """In the folder of a run that is on: the line that tells how far it is, for whoever looks from outside."""
 RENEWED = 5.0
@@ -27,7 +30,15 @@ def terminal(file: IO[str] | None = None) -> Console:
 
     What it prints is what others have named (files, tensors, classes), so brackets and colons mean nothing there.
     """
-    return Console(file=file, markup=False, emoji=False)
+    return _Terminal(file=file, markup=False, emoji=False)
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more, as behind `head`: the run is stopped, with the exit code that shells have for it."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        sys.exit(UNREAD)
 
 
 class Task:

@@ -253,15 +253,16 @@ def test_files_of_a_root_in_the_users_home_count(root, monkeypatch):
 
 
 LEFT = ("summary.json", "config.yaml", "server.safetensors")
+SUMMARY = {"method": "dense", "server": {"accuracy_last": 0.5}}
 
 
 def _finish(folder, key, status="done", arithmetic="cpu.32-true", hashed=True):
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.yaml", "server.safetensors"):
         (folder / name).write_text("written whole")
+    (folder / "summary.json").write_text(json.dumps(SUMMARY))
     trace = {"key": key, "status": status, "arithmetic": arithmetic, **(hashes_of(folder) if hashed else {})}
     (folder / "run.json").write_text(json.dumps(trace))
-    (folder / "summary.json").write_text(json.dumps({"method": "dense"}))
     (folder / "metrics.csv").write_text("metric,step,value\n")
 
 
@@ -274,9 +275,9 @@ def test_a_finished_run_is_found_and_its_files_copied(tmp_path):
     of_this_machine = Finished(tmp_path / "store", "k", "cpu.32-true")
     assert of_this_machine.find(tmp_path / "elsewhere") is None  # it was computed otherwise
     assert of_this_machine.find_of_any_machine(tmp_path / "own") == done
-    assert adopt(done, tmp_path / "again") == {"method": "dense"}
+    assert adopt(done, tmp_path / "again") == SUMMARY
     assert {path.name for path in (tmp_path / "again").iterdir()} == {*LEFT, "metrics.csv"}
-    assert adopt(done, done) == {"method": "dense"}
+    assert adopt(done, done) == SUMMARY
 
 
 def test_a_run_whose_folder_was_renamed_is_found_there(tmp_path):
@@ -359,20 +360,23 @@ def test_what_was_computed_elsewhere_does_not_replace_what_a_job_found_itself(tm
     _finish(tmp_path / "laptop", "k", arithmetic="cpu.bf16-mixed")
     laptop.remember(tmp_path / "laptop")
     _finish(own, "k", arithmetic="cuda.32-true")
-    (own / "summary.json").write_text('{"method": "computed on CUDA"}')
+    (own / "metrics.csv").write_text("computed on CUDA")
     take_over(laptop.find_of_any_machine(own), {}, own)
-    assert json.loads((own / "summary.json").read_text()) == {"method": "computed on CUDA"}
+    assert (own / "metrics.csv").read_text() == "computed on CUDA"
     _finish(own, "k", status="failed")
     assert laptop.find_of_any_machine(own) == tmp_path / "laptop"
 
 
-@pytest.mark.parametrize("damage", ["key", "status", "summary", "trace", "pointer"])
+@pytest.mark.parametrize("damage", ["key", "status", "summary", "no summary", "trace", "pointer"])
 def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
     place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
     _finish(done, "other" if damage == "key" else "k", "running" if damage == "status" else "done")
     place.remember(done)
     if damage == "summary":
         (done / "summary.json").write_text('{"method"')
+    elif damage == "no summary":
+        _finish(done, "k", hashed=False)
+        (done / "summary.json").write_text("{}")
     elif damage == "trace":
         (done / "run.json").unlink()
     elif damage == "pointer":
@@ -456,3 +460,22 @@ def test_a_run_whose_files_are_cut_off_is_not_found_nor_is_a_copy_of_it(tmp_path
     assert place.find(tmp_path / "elsewhere") == copy
     (copy / name).write_text("written who")
     assert place.find(tmp_path / "elsewhere") is None
+
+
+def test_a_run_whose_figures_were_changed_is_made_again_but_not_where_an_earlier_version_did_not_hash_them(tmp_path):
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
+    for hashed in (True, False):
+        _finish(done, "k", hashed=hashed)
+        assert place.find(done) == done
+        (done / "summary.json").write_text(json.dumps(SUMMARY | {"server": {"accuracy_last": 0.99}}))
+        assert place.find(done) == (None if hashed else done)
+
+
+def test_a_store_that_knows_a_run_already_is_not_written(tmp_path, monkeypatch):
+    place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
+    _finish(done, "k")
+    place.remember(done)
+    monkeypatch.setattr("oneshot_fl.reporting.finished.remember_run", None)
+    place.remember(done)
+    with pytest.raises(TypeError):
+        place.remember(tmp_path / "another")

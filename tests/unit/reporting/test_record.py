@@ -40,6 +40,12 @@ def test_it_says_where_and_how_long(tmp_path):
     assert 0 <= told["seconds"] < 60
 
 
+def test_a_clock_that_is_set_meanwhile_changes_no_seconds(tmp_path, monkeypatch):
+    with traced(tmp_path, {}):
+        monkeypatch.setattr("time.time", lambda: 0.0)
+    assert 0 <= json.loads((tmp_path / "run.json").read_text())["seconds"] < 60
+
+
 def test_a_running_one_gives_signs_of_life(tmp_path, monkeypatch):
     monkeypatch.setattr("oneshot_fl.reporting.record.ALIVE", 0.01)
     with traced(tmp_path, {}):

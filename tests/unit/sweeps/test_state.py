@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -126,3 +127,42 @@ def test_a_damaged_trace_does_not_hide_the_other_jobs(sweep, damage):
     assert [job.status for job in jobs if job.number != 2] == ["done", "failed", "killed", "running", "killed", "to do"]
     assert overview(jobs, NOW)
     assert status_lines(folder, jobs, NOW)
+
+
+def test_of_a_jobs_folders_one_that_runs_or_is_done_counts_and_else_the_newest(sweep):
+    folder, manifest = sweep
+    tries = {
+        "a": {"job": 1, "status": "failed", "begun": NOW - 9},
+        "z": {"job": 1, "status": "interrupted", "begun": NOW - 8},
+        "b": {"job": 0, "status": "failed", "begun": NOW - 7},
+        "c": {"job": 2, "status": "done", "begun": NOW - 6},
+    }
+    for name, trace in tries.items():
+        (folder / name).mkdir()
+        (folder / name / "run.json").write_text(json.dumps(trace))
+    jobs = jobs_of(folder, manifest, now=NOW)
+    told = [(job.status, job.folder.name) for job in jobs[:3]]
+    assert told == [("done", "0"), ("interrupted", "z"), ("running", "2")]
+
+
+def test_a_jobs_folder_behind_a_link_is_found_and_another_sweeps_is_not(sweep, tmp_path_factory):
+    folder, manifest = sweep
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (folder / "0").rename(elsewhere / "0")
+    (folder / "0").symlink_to(elsewhere / "0")
+    Manifest({0: ("method=fedavg",)}).write(elsewhere / "another")
+    (elsewhere / "another" / "deep").mkdir()
+    (elsewhere / "another" / "deep" / "run.json").write_text(json.dumps({"job": 6, "status": "done"}))
+    (folder / "another").symlink_to(elsewhere / "another")
+    (folder / "back").symlink_to(folder)
+    jobs = jobs_of(folder, manifest, now=NOW)
+    assert (jobs[0].status, jobs[0].folder, jobs[6].status) == ("done", folder / "0", "to do")
+
+
+def test_a_command_of_a_sweep_that_began_elsewhere_goes_there_first(tmp_path, monkeypatch):
+    job = replace(unseen(0, Manifest({0: ("method=fedavg",)}, cwd="/a b")), folder=tmp_path / "0")
+    assert shlex.split(job.command)[:6] == ["cd", "/a b", "&&", "python", "-m", "oneshot_fl"]
+    monkeypatch.chdir(tmp_path)
+    here = unseen(0, Manifest({0: ("method=fedavg",)}))
+    assert here.command == "python -m oneshot_fl method=fedavg"
+    assert f'"{tmp_path}/0"' in replace(here, folder=Path("0")).command

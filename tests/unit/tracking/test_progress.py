@@ -1,6 +1,9 @@
 import errno
 import io
+import os
 import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -35,6 +38,15 @@ def test_what_others_have_named_is_printed_as_it_is(name, width, monkeypatch):
         progress.task(f"of {name}", 1, "rounds").finish(f"class {name}")
     assert f"quarantined {name}" in text.getvalue()
     assert f"class {name}" in text.getvalue()
+
+
+def test_a_run_whose_output_nobody_reads_any_more_is_stopped_with_the_exit_code_of_shells():
+    code = "from oneshot_fl.tracking.progress import terminal; terminal().print('a')"
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, "")
 
 
 def test_without_a_terminal_a_phase_that_is_on_tells_how_far_it_is(tmp_path, monkeypatch):

@@ -54,4 +54,4 @@ def href(folder: Path, out: Path) -> str:
         place = Path(os.path.relpath(folder.absolute(), out.absolute().parent)).as_posix()
     except ValueError:  # Windows' drives have no way between them
         return folder.absolute().as_uri()
-    return quote(f"./{place}/")
+    return quote(os.fsencode(f"./{place}/"))

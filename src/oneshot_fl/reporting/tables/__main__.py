@@ -12,7 +12,7 @@ from pathlib import Path
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
-from oneshot_fl.process import say, stoppable
+from oneshot_fl.process import print_whatever_it_is, say, stoppable
 from oneshot_fl.reporting.tables.alike import distinct
 from oneshot_fl.reporting.tables.chosen import across, runs_with
 from oneshot_fl.reporting.tables.cost import cost_sheets
@@ -171,4 +171,5 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     with stoppable():
+        print_whatever_it_is()
         main()

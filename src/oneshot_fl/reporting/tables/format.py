@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oneshot_fl.reporting.tables.estimates import Estimate
+from oneshot_fl.spreadsheets import no_formula
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def _labels(sheets: Sequence[Sheet]) -> list[str]:
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%_#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
     | {"[": "{[}"}  # else what begins a row is taken for an argument of the line before
 )
 
@@ -107,8 +109,9 @@ def _latex(sheet: Sheet, label: str) -> str:
 
 
 def to_csv(sheets: Sequence[Sheet]) -> str:
-    """All records under one header, in fractions, behind the title of their table."""
-    records = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
+    """All records under one header, in fractions, behind the title of their table; no text is a formula."""
+    found = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
+    records = [{key: no_formula(v) if isinstance(v, str) else v for key, v in record.items()} for record in found]
     columns = list(dict.fromkeys(key for record in records for key in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -7,6 +7,10 @@ def test_links_are_relative_to_the_page_and_quoted(tmp_path):
     assert href(tmp_path / "a b" / "0-x=1,y#", tmp_path / "out" / "r.html") == "./../a%20b/0-x%3D1%2Cy%23/"
 
 
+def test_a_folder_whose_name_is_no_utf8_is_linked_byte_by_byte(tmp_path):
+    assert href(tmp_path / "caf\udce9", tmp_path / "r.html") == "./caf%E9/"
+
+
 def test_a_done_run_tells_its_clients_and_how_to_run_it(make_run, tmp_path):
     run = replace(make_run(0.5, seed=3), folder=tmp_path, overrides=("method=fedhydra", "study=a b"))
     card = run_card(run, (2, "fedhydra"), tmp_path / "r.html")

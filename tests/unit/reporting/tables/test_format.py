@@ -23,6 +23,9 @@ def test_latex_escapes_what_it_must():
     assert r"\caption{a\_b, 50\%}" in text
     assert r"fedavg & 20.00 $\pm$ 1.00 \\" in text
     assert text.count(r"\begin{tabular}{lr}") == text.count(r"\end{tabular}") == 1
+    assert r"\textless{}a\textgreater{} \textquotedbl{}b\textquotedbl{}" in FORMATS["latex"](
+        [Sheet('<a> "b"', [""], [])]
+    )
     bracket = FORMATS["latex"]([Sheet("a", ["", "b"], [["[1, 2]", "3"]])])
     assert "\\midrule\n{[}1, 2] & 3" in bracket  # a rule takes what is in brackets behind it
 
@@ -33,7 +36,7 @@ def test_the_best_cells_are_bold_where_a_format_has_bold():
     )
     markdown, latex = FORMATS["markdown"]([best]), FORMATS["latex"]([best])
     assert "| x | **1.00 ± 0.50** | 2_0 |\n| y | **3\\|0** | 4 |" in markdown
-    assert "x & \\textbf{1.00 $\\pm$ 0.50} & 2\\_0 \\\\\ny & \\textbf{3|0} & 4 \\\\" in latex
+    assert "x & \\textbf{1.00 $\\pm$ 0.50} & 2\\_0 \\\\\ny & \\textbf{3\\textbar{}0} & 4 \\\\" in latex
     assert "*" not in FORMATS["terminal"]([best])
 
 
@@ -62,7 +65,7 @@ def test_nothing_in_brackets_is_lost_on_a_terminal():
 
 def test_what_would_end_a_cell_is_escaped():
     assert "| fedavg | model.names=[cnn2,lenet5] [/x] a\\|b ~^\\ |" in FORMATS["markdown"]([ODD])
-    assert r"a|b \textasciitilde{}\textasciicircum{}\textbackslash{} \\" in FORMATS["latex"]([ODD])
+    assert r"a\textbar{}b \textasciitilde{}\textasciicircum{}\textbackslash{} \\" in FORMATS["latex"]([ODD])
 
 
 def test_csv_has_one_header_over_all_records():
@@ -70,6 +73,11 @@ def test_csv_has_one_header_over_all_records():
     assert len(rows) == 4
     assert rows[0] == {"table": "a_b, 50%", "row": "fedavg", "mean": "0.2", "extra": ""}
     assert rows[3] == {"table": "a_b, 50%", "row": "dense", "mean": "", "extra": "1"}
+
+
+def test_no_text_in_csv_is_taken_for_a_formula():
+    sheet = Sheet("+1", [""], [], records=[{"row": '=HYPERLINK("x")', "mean": -0.5}])
+    assert FORMATS["csv"]([sheet]) == """table,row,mean\n'+1,"'=HYPERLINK(""x"")",-0.5"""
 
 
 def test_the_terminal_shows_title_rows_and_notes():

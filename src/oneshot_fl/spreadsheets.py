@@ -1,0 +1,12 @@
+"""What is written for spreadsheets, which take some texts for formulas and run them."""
+
+import re
+
+FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r＝＋－＠])")
+"""Where a spreadsheet would begin a formula: at the beginning of a field, or behind what it may take for the end of one
+(OWASP, CSV injection). Names of classes come from uploads, those of methods perhaps from others' summaries."""
+
+
+def no_formula(text: str) -> str:
+    """The text with an apostrophe before whatever a spreadsheet would take for a formula."""
+    return FORMULA.sub(r"\1'", text)
