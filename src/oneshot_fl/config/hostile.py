@@ -16,7 +16,8 @@ def check_attack(attack: Any, kinds: Sequence[KindName]) -> None:
         kinds: what each client trains.
 
     Raises:
-        OneshotError: there are fewer clients than `attack.clients`, or fewer that upload what is tampered with.
+        OneshotError: there are fewer clients than `attack.clients`, or fewer that upload what is tampered with; or
+            none is left to copy from.
     """
     hostile = attack.get("clients", 0) if attack else 0
     if not isinstance(hostile, int):  # an attack of one's own, which may count otherwise
@@ -28,6 +29,11 @@ def check_attack(attack: Any, kinds: Sequence[KindName]) -> None:
             f"attack.clients={hostile}: attack={attack.get('name')} tampers with classifiers, and {there} of the "
             "clients upload one (clients.kinds); lower it, or choose attack=label_flip or attack=backdoor, which any "
             "client trains on"
+        )
+    if hostile == there > 0 and getattr(target_of("attack", attack), "copies", False):
+        raise OneshotError(
+            f"attack.clients={hostile}: attack={attack.get('name')} copies an honest client's model, and there is "
+            "none; lower it"
         )
 
 

@@ -137,6 +137,15 @@ def _check_order(settings: Mapping[str, Any], sources: Mapping[str, Mapping[str,
     why = "method.pool.shuffle=false hands out images batch by batch as they were made"
     if held_out:
         raise OneshotError(f"distill.held_out={held_out}: {why}, and some would be missing; set distill.held_out=0")
+    if (nearest := settings["method"]["pool"].get("nearest", 1)) != 1:
+        raise OneshotError(
+            f"method.pool.nearest={nearest}: {why}, and some would be missing; set method.pool.nearest=1"
+        )
+    if len(sources) > 1:
+        raise OneshotError(
+            f"{[*sources][1]}: {why}, and batches of several sources are nobody's; leave one source, or set "
+            "method.pool.shuffle=true"
+        )
     for key, node in sources.items():
         if node.get("batch_size", size) != size:
             raise OneshotError(

@@ -30,6 +30,8 @@ class Tampering:
     """
 
     poisons: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+    """Whether it needs a client that is honest."""
 
     def __init__(self, *, clients: CountOrZero, seed: Seed = 0) -> None:
         self.clients, self.seed = clients, seed
@@ -149,15 +151,18 @@ class FreeRider(Tampering):
 
 
 class Copycat(Tampering):
-    """Another client's model, uploaded again."""
+    """An honest client's model, uploaded again."""
+
+    copies = True
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
-        """Load the weights of the first client of the same architecture."""
-        alike = [each for each in uploads.models if architecture(each) == architecture(model)]
-        if len(alike) < 2:
+        """Load the weights of the first honest client of the same architecture."""
+        honest = uploads.models[: max(0, len(uploads.models) - self.clients)]
+        alike = [each for each in honest if architecture(each) == architecture(model)]
+        if not alike:
             raise OneshotError(
-                "attack=copycat: a hostile client is the only one of its architecture, so that it has no model to "
-                "copy; choose another attack, or an architecture that two clients share"
+                "attack=copycat: no honest client has the architecture of a hostile one, so that it has no model to "
+                "copy; lower attack.clients, choose another attack, or an architecture that both have"
             )
         model.load_state_dict(alike[0].state_dict())
 

@@ -182,6 +182,10 @@ def stratify(
     columns = make_all(wanted, [classes] * m, context=context, task=task)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
+    if not U.any():
+        context.progress.note(
+            "stratification: every loss stayed as it was, so all clients count alike; more stratify.steps"
+        )
     return Guidance(U, [column.key for column in columns], Spent.on(columns))
 
 

@@ -24,6 +24,7 @@ class Own:
         (["attack=label_flip", "attack.clients=4", "partition.clients=3"], "at most partition.clients=3$"),
         ([*VAES, "attack=sign_flip"], "^attack.clients=1: attack=sign_flip .* and 0 of .*attack=label_flip"),
         ([*HALF, "attack=copycat", "attack.clients=5"], "^attack.clients=5: attack=copycat .* and 2 of the clients"),
+        ([*HALF, "attack=copycat", "attack.clients=2"], "^attack.clients=2: attack=copycat copies an honest client's"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -37,7 +38,8 @@ def test_fewer_clients_than_are_to_be_hostile_are_refused(overrides, says):
     [
         ["attack=sign_flip", "attack.clients=5"],
         ["attack=sign_flip", "attack.clients=0", *VAES],
-        [*HALF, "attack=copycat", "attack.clients=2"],
+        [*HALF, "attack=copycat", "attack.clients=1"],
+        [*HALF, "attack=sign_flip", "attack.clients=2"],
         [*VAES, "attack=label_flip", "attack.clients=5"],
         [*VAES, f"+attack._target_={__name__}.Own", "+attack.clients=all"],
         ["attack=none"],

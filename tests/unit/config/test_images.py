@@ -73,6 +73,14 @@ def _weightless(key: str, *terms: str) -> list[str]:
         ),
         (["method=fedisca", "distill.held_out=0.1"], "distill.held_out=0.1: method.pool.shuffle=false .*held_out=0$"),
         (
+            ["method=fedisca", "+method.pool.nearest=0.8"],
+            "method.pool.nearest=0.8: method.pool.shuffle=false .*nearest=1$",
+        ),
+        (
+            ["method=fedchorus", "+method.pool.shuffle=false"],
+            "method.source.variations: method.pool.shuffle=false .* several sources",
+        ),
+        (
             ["method=fedisca", "method.source.batch_size=96"],
             "method.source.batch_size=96: method.pool.shuffle=false .*distill.batch_size=128",
         ),

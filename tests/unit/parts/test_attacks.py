@@ -64,15 +64,20 @@ def test_noise_is_measured_by_the_weights_that_it_is_added_to(uploads):
 def test_a_copycat_copies_the_first_client_of_its_architecture(uploads):
     plain, other = (cnn2(SMALL, norm=False).eval() for _ in range(2))
     mixed = uploads_of([uploads.models[0], plain, other], [1, 1, 1])
-    after = Copycat(clients=1)(mixed).models[2]
-    assert all(torch.equal(one, copied) for one, copied in zip(plain.parameters(), after.parameters(), strict=True))
+    for after in (
+        Copycat(clients=1)(mixed).models[2],
+        Copycat(clients=1)(uploads_of([plain, other], [1, 1])).models[1],
+    ):
+        assert all(torch.equal(one, copied) for one, copied in zip(plain.parameters(), after.parameters(), strict=True))
     assert not torch.equal(plain[0].weight, other[0].weight)
 
 
-def test_a_copycat_alone_of_its_architecture_is_refused(uploads):
-    mixed = uploads_of([uploads.models[0], cnn2(SMALL, norm=False).eval()], [1, 1])
-    with pytest.raises(OneshotError, match=r"attack=copycat: .*only one of its architecture"):
-        Copycat(clients=1)(mixed)
+@pytest.mark.parametrize("hostile", [1, 2])
+def test_copycats_without_an_honest_client_of_their_architecture_are_refused(uploads, hostile):
+    plain = [cnn2(SMALL, norm=False).eval() for _ in range(hostile)]
+    mixed = uploads_of([uploads.models[0], *plain], [1] * (1 + hostile))
+    with pytest.raises(OneshotError, match=r"attack=copycat: no honest client has the architecture"):
+        Copycat(clients=hostile)(mixed)
 
 
 def test_a_constant_voter_says_one_class(uploads):

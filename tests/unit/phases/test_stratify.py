@@ -110,6 +110,13 @@ def test_a_diverged_generator_names_the_learning_rate_and_is_not_stored(clients,
     assert not list(context.store.root.glob("stratify/*/manifest.json"))
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_matrix_that_tells_nothing_apart_is_told_of(clients, context, monkeypatch, steps):
+    told = []
+    monkeypatch.setattr(context.progress, "note", told.append)
+    assert bool(_run(clients, context, steps=steps).U.any()) == (not told) == (steps > 1)
+
+
 def test_a_column_depends_on_its_own_client_only(clients, context):
     both = _run(clients, context)
     first = _run(Uploads(clients.classifiers[:1]), context)
