@@ -21,6 +21,6 @@ names = [normalize("NFC", name.strip()) for name in CLASSES]  # as the server wa
 told = {"format": 1, "kind": "classifier", "architectures": [ARCHITECTURE], "data": DATA, "class_names": names}
 told |= {"label_counts": COUNTS} if COUNTS else {}
 state = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
-save_file(
-    {name: tensor.contiguous().clone() for name, tensor in state.items()}, sys.argv[2], {"oneshot_fl": json.dumps(told)}
-)
+state = state.get("state_dict", state)  # of a checkpoint, the weights
+plain = {name: (each.float() if each.is_floating_point() else each).contiguous().clone() for name, each in state.items()}
+save_file(plain, sys.argv[2], {"oneshot_fl": json.dumps(told)})

@@ -171,7 +171,9 @@ def pack(
     size: Annotated[int, typer.Option(help="side of the images in pixels")],
     mean: Annotated[str, typer.Option(help="what images are normalised by, of pixels in [0, 1]")],
     std: Annotated[str, typer.Option(help="likewise")],
-    classes: Annotated[str, typer.Option(metavar="A,B,...", help="names in the order of the model's outputs")],
+    classes: Annotated[
+        str, typer.Option(metavar="A,B,...", help="names, those with a comma in double quotes, as the model answers")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the upload, ending in .safetensors")],
     counts: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="samples of each class, if they may be told")
@@ -186,8 +188,7 @@ def pack(
 ) -> None:
     """Make an upload of a client's model, on the client's own machine."""
     from oneshot_fl.aggregation.pack import pack as write
-    from oneshot_fl.aggregation.typed import argument, numbers
-    from oneshot_fl.data.class_names import class_name
+    from oneshot_fl.aggregation.typed import argument, class_names, numbers
 
     _find_own_code()
     tones = {"max_value": max_value, "background": background}
@@ -195,7 +196,7 @@ def pack(
     told = {
         "kind": kind,
         "data": images | {name: value for name, value in tones.items() if value is not None},
-        "class_names": [class_name(each) for each in classes.split(",")],
+        "class_names": class_names("--classes", classes),
         "samples": samples,
         "label_counts": None if counts is None else numbers("--counts", counts),
     }
@@ -219,15 +220,13 @@ def aggregate(
     share_the_cores()
     keep_freed_memory()
     from oneshot_fl.aggregation.run import aggregate as run
+    from oneshot_fl.aggregation.typed import folder_of_test
     from oneshot_fl.config.compose import reading_also
 
     if allow or config_dir:
         _find_own_code(apart_from=uploads)
     rest = [each for each in overrides or () if not each.startswith("test=")]
-    folders = [each.removeprefix("test=") for each in overrides or () if each.startswith("test=")]
-    if "" in folders:
-        raise OneshotError("test=: names no folder; give one with a folder of images for each class, or leave it out")
-    tested = Path(folders[-1]) if folders else test
+    tested = folder_of_test(test, overrides or ())
     with reading_also(config_dir):
         run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
 
@@ -246,11 +245,14 @@ def predict(
 ) -> None:
     """Classify images; exit code 2, and a line for each, if some cannot be used."""
     from oneshot_fl.serving.load import load
+    from oneshot_fl.serving.pictures import unread_in
     from oneshot_fl.serving.table import write_predictions
 
     if allow:
         _find_own_code(apart_from=model)
     served = load(model, allowed=allow or ())
+    for line in unread_in(images):
+        say(line)
     answers = served.answers(images, abstain=abstain, max_value=max_value, background=background)
     if unusable := write_predictions(answers, served.class_names, sys.stdout, as_csv=csv, problem=say):
         raise OneshotError(f"{unusable} images could not be used; their lines are above, all others are answered")

@@ -118,8 +118,10 @@ def test_images_are_classified_and_what_cannot_be_is_told_at_the_end(call, model
         2,
         ["path,class,probability,a,b,c", f"{tmp_path}/0.png,b,0.800000,0.100000,0.800000,0.100000"],
     )
-    assert err.splitlines() == [
-        f"oneshot_fl: {tmp_path}/1.png is not a readable image",
+    note, *told = err.splitlines()
+    assert note.startswith(f"oneshot_fl: {tmp_path}: files that are not read as images: 1, for instance {model}; their")
+    assert told == [
+        f"oneshot_fl: {tmp_path}/1.png is not a readable image: remove or replace it",
         "oneshot_fl: 1 images could not be used; their lines are above, all others are answered",
     ]
     code, out, _ = call("predict", str(model), str(tmp_path / "0.png"), "--abstain", "0.9")

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
@@ -184,6 +185,9 @@ def _fitting(
         nearest = max(given, key=lambda prefix: _in_common(expected, given[prefix]))
         if expected == given[nearest]:
             return description, nearest
+        if part := _part_with(expected, given[""]):
+            wrong.insert(0, OneshotError(f"{target}: {_part_told(part, given[''])}"))
+            continue
         differs = _difference(expected, given[nearest], len(told["class_names"]))
         without = f"without {nearest} " if nearest else ""
         # What was built says more than what was not, and most where it was built for the classes that were told.
@@ -197,9 +201,10 @@ def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, A
         called_by(target, f"--model {target}")
         return {"_target_": target, **arguments}
     if target not in (known := choices(group)):
+        given = f"{target}.CLASS" if target and find_spec(target) else f"my_module.{target}"
         raise OneshotError(
             f"--model {target}: is no choice of conf/{group}{did_you_mean(target, known) or ';'} a class of your own "
-            f"is given with its module, --model my_module.{target}, other names are {', '.join(known)}"
+            f"is given with its module, --model {given}, other names are {', '.join(known)}"
         )
     if arguments:
         builder = choice(group, target).get("_target_", "PACKAGE.FUNCTION")
@@ -234,10 +239,31 @@ def _in_common(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tupl
     return len(expected.keys() & given.keys())
 
 
+def _part_with(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """What the names of the expected tensors begin with among others, as in a module that has a loss's weights too."""
+    first = next(iter(expected), "")
+    starts = [name.removesuffix(first) for name in given if name.endswith(f".{first}")]
+    return next((start for start in starts if expected.items() <= _below(given, start).items()), "")
+
+
+def _below(given: Mapping[str, tuple[int, ...]], start: str) -> dict[str, tuple[int, ...]]:
+    return {name.removeprefix(start): shape for name, shape in given.items() if name.startswith(start)}
+
+
+def _part_told(part: str, given: Mapping[str, tuple[int, ...]]) -> str:
+    other = next(name for name in given if not name.startswith(part))
+    return (
+        f"the file has its tensors below {part}, beside others as {other}; save that part alone: "
+        f"torch.save(whole.{part[:-1]}.state_dict(), FILE)"
+    )
+
+
 def _difference(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], classes: int) -> str:
     """The first tensor that differs, and where only the number of answers does, the option that tells it."""
     names = [name for name in [*expected, *given] if expected.get(name) != given.get(name)]
-    first = f"({names[0]}: expected {expected.get(names[0], 'none')}, the file has {given.get(names[0], 'none')})"
+    instead = next((f", but {name}" for name in given if names[0] not in given and name not in expected), "")
+    found = f"{given.get(names[0], 'none')}{instead}"
+    first = f"({names[0]}: expected {expected.get(names[0], 'none')}, the file has {found})"
     answers = {_answers(expected.get(name, ()), given.get(name, ()), classes) for name in names}
     if len(answers) > 1 or None in answers:
         return first

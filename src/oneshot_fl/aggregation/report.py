@@ -11,6 +11,7 @@ from oneshot_fl.recipe import described
 from oneshot_fl.reporting.cost import ledger_of_server
 from oneshot_fl.reporting.page.markup import Html, element, table
 from oneshot_fl.reporting.run_result import Served
+from oneshot_fl.reporting.summary import by_class
 from oneshot_fl.reporting.versions import versions
 
 SCHEMA = 1
@@ -43,8 +44,14 @@ def report_of(
         "classes_of_nobody": [names[j] for j in (uncovered(uploads) if added is None else added.uncovered)],
         "images_asked": 0 if added is None else added.images,
         "test_images": None if evaluated is None else sum(evaluated.server.images),
+        "tested": None if evaluated is None else _tested(evaluated, names),
         "notes": list(notes),
     }
+
+
+def _tested(evaluated: Evaluated, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the model does on the test images, class by class."""
+    return {"accuracy": evaluated.accuracies.server, **by_class(evaluated.server, names)}
 
 
 def _accepted(federation: Federation, name: str, key: str) -> dict[str, Any]:
@@ -88,6 +95,7 @@ def summary_of(
         },
         "server": {
             "accuracy_last": None if accuracies is None else accuracies.server,
+            **{key: value for key, value in (report["tested"] or {}).items() if key != "accuracy"},
             "model": plan.student.name,
             "key": served.server.key,
         },
@@ -110,14 +118,29 @@ def as_html(report: dict[str, Any]) -> str:
         *(element("h2", "Quarantine"), turned_away),
         element("h2", "Classes that nobody speaks for"),
         element("p", ", ".join(report["classes_of_nobody"]) or "none"),
-        *_tested(report["test_images"]),
+        *_of_tests(report),
         *(element("p", note) for note in report["notes"]),
     )
     return f"<!doctype html><html>{HEAD}{body}</html>\n"
 
 
-def _tested(images: int | None) -> list[Html]:
-    return [] if images is None else [element("p", f"Tested on {images} images.")]
+def _of_tests(report: dict[str, Any]) -> list[Html]:
+    """How right the model is, class by class, and the uploads are alone; nothing where there was no test set."""
+    if (tested := report["tested"]) is None:
+        return []
+    rows = ((row["class"], row["images"], _share(row["recall"]), _share(row["auroc"])) for row in tested["by_class"])
+    own = ((one["name"], _share(one["accuracy"])) for one in report["accepted"] if "accuracy" in one)
+    balanced = f"{tested['balanced_accuracy']:.1%} in the mean of the classes"
+    return [
+        element("h2", "Tested"),
+        element("p", f"Right on {tested['accuracy']:.1%} of {report['test_images']} images, {balanced}."),
+        table(("class", "images", "of these right", "AUROC"), rows),
+        table(("upload", "right alone"), own),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 def _row(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -103,9 +103,10 @@ def _aggregated(
         if member.description.kind == "classifier"
         for each in member.architectures
     ]
-    plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
-    _description(federation, plan)
-    tested, of_test = (None, ()) if test is None or tree is None else _test_set(test, tree, federation, plan)
+    with _turned_away_told(federation.uploads.quarantined):
+        plan, of_plan = serving_of(federation.uploads, federation.spec, architectures, overrides)
+        _description(federation, plan)
+        tested, of_test = (None, ()) if test is None or tree is None else _test_set(test, tree, federation, plan)
     notes = [
         *of_plan,
         *federation.notes,
@@ -179,6 +180,17 @@ def _nothing_left(strict: bool) -> Iterator[None]:
     except NothingLeftError as error:
         if strict:
             raise OneshotError(f"{error} ({STRICT})") from error
+        raise
+
+
+@contextmanager
+def _turned_away_told(quarantined: Sequence[Quarantined]) -> Iterator[None]:
+    """An error about those that are left comes before the notes, and may have its cause in one that is not."""
+    try:
+        yield
+    except OneshotError:
+        for one in quarantined:
+            say(f"quarantined {one.name}: {one.reason}")
         raise
 
 

@@ -96,13 +96,19 @@ def require_runs(
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             counted = _other_count(shape, wanted, classes)
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}{counted}")
+        if classifies and not torch.allclose(model(given[0]), answer, rtol=1e-3, equal_nan=True):
+            raise OneshotError(
+                f"{name}: its model answers the same images otherwise every time, also in evaluation mode; give what "
+                "its forward draws self.training, as F.dropout(x, p, self.training)"
+            )
 
 
 def _other_count(shape: tuple[int, ...] | str, wanted: tuple[int, ...], classes: str) -> str:
     """What to say where an answer `[b, c]` is of another number of classes than were named."""
     if not isinstance(shape, tuple) or len(shape) != 2 or shape[:1] != wanted[:-1] or shape == wanted:
         return ""
-    return f"; {classes} names {wanted[1]}, the model answers {shape[1]}"
+    one = "; let it answer both: torch.cat([torch.zeros_like(z), z], dim=1)" if (shape[1], wanted[1]) == (1, 2) else ""
+    return f"; {classes} names {wanted[1]}, the model answers {shape[1]}{one}"
 
 
 def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None:

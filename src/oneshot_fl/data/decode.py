@@ -287,7 +287,7 @@ def _scaled(
         )
     if high > max_value:
         raise UnsuitableImageError(
-            f"has a value of {high:g}",
+            f"has a value of {high:g}, more than {max_value:g}",
             "set data.max_value to at least the largest value of all images",
             max_value=f"{max_value:g}",
         )

@@ -213,11 +213,24 @@ def labelled(
 def unread(folders: Iterable[Path], files: Mapping[str, Files], origin: Origin = DATA_SET) -> tuple[str, ...]:
     """A line on files in `folders` that are not among the images in `files`; none where there is no such file."""
     used = {path for found in files.values() for path, _ in found}
-    left = [path for folder in folders for _, there in _below(folder) for path in there or () if path not in used]
+    left = [path for folder in folders for path in _files_below(folder) if path not in used]
+    return _told_of_unread(origin.setting, left, "they lie in no class folder, or ")
+
+
+def misnamed_in(folder: Path) -> tuple[str, ...]:
+    """The same of a folder in which images lie anywhere: a line on files that are not named like images."""
+    return _told_of_unread(str(folder), [path for path in _files_below(folder) if not _is_image(path.name)])
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    return (path for _, there in _below(folder) for path in there or ())
+
+
+def _told_of_unread(where: str, left: list[Path], why: str = "") -> tuple[str, ...]:
     if not left:
         return ()
-    why = f"they lie in no class folder, or their names do not end in {', '.join(suffixes())}"
-    return (f"{origin.setting}: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
+    why += f"their names do not end in {', '.join(suffixes())}"
+    return (f"{where}: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
 
 
 def trained_on(train: Tensor, test: Tensor) -> tuple[str, ...]:

@@ -1,10 +1,13 @@
 """Where models begin: an architecture is chosen but not built, because nobody has seen the data yet."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from oneshot_fl.data.dataset import DataSpec
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.layout import as_it_runs
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -22,9 +25,21 @@ class Architecture:
         return self.recipe.name
 
     def build(self, spec: DataSpec) -> nn.Module:
-        """A model with weights from the global random state; of somebody else's code, in a layout that it runs in."""
+        """A model with weights from the global random state; of somebody else's code, in a layout that it runs in.
+
+        Raises:
+            OneshotError: the size of a layer is not known before it has seen an image.
+        """
         model = self.recipe(spec=spec)
-        return as_it_runs(model, spec) if self.is_foreign and isinstance(model, nn.Module) else model
+        if not self.is_foreign or not isinstance(model, nn.Module):
+            return model
+        for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+            if is_lazy(tensor):
+                raise OneshotError(
+                    f"{self.name}: the size of {name} is not known before an image is seen; give its layer the number "
+                    "of its inputs, as nn.Linear(1024, 10) in the place of nn.LazyLinear(10)"
+                )
+        return as_it_runs(model, spec)
 
     @property
     def is_foreign(self) -> bool:

@@ -81,7 +81,7 @@ def summarise(
         },
         "server": {
             **_server_accuracies(result),
-            **_by_class(evaluated.server, data.data.class_names),
+            **by_class(evaluated.server, data.data.class_names),
             **_sureness(result),
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
@@ -181,8 +181,8 @@ def _used(result: RunResult) -> list[str]:
     return [upload.name for upload in result.given.uploads.classifiers]
 
 
-def _by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
-    """What the server does class by class; null where the test set has no image to tell it by."""
+def by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
+    """What a server does class by class; null where the test set has no image to tell it by."""
     rows = zip(names, figures.images, figures.recall, figures.auroc, strict=True)
     return {
         "balanced_accuracy": figures.balanced_accuracy,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oneshot_fl.data.decode import Decoding, UnsuitableImageError, decoded_file, decoded_image
-from oneshot_fl.data.images import Unusable, images_and_unusable_in
+from oneshot_fl.data.images import Unusable, images_and_unusable_in, misnamed_in
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError, printable
 
@@ -65,6 +65,11 @@ def pictures(given: "Image.Image | str | Path | Tensor | Iterable[object]", how:
             numbered += 1
     if absent and not found:
         raise OneshotError("; ".join(one.problem for one in absent))
+
+
+def unread_in(paths: Iterable[Path]) -> list[str]:
+    """A line on each folder of them with files that are no images by their names, which `pictures` leaves out."""
+    return [on_one_line(line) for path in paths if path.is_dir() for line in misnamed_in(path)]
 
 
 def _one_by_one(given: object) -> Iterator["Path | Image.Image | Picture"]:
@@ -188,4 +193,5 @@ def _from_memory(name: str, image: "Image.Image", how: Decoding) -> Picture:
 
 
 def _hint(error: UnsuitableImageError) -> str:
-    return "" if error.max_value is None else "; say with --max-value (max_value=) which value is white"
+    white = "; say with --max-value (max_value=) which value is white"
+    return f": {error.remedy}" if error.max_value is None else white

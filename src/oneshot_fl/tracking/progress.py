@@ -81,7 +81,7 @@ class Task:
         self.over = True
         self.reach(self._total, detail)
         if not self._bars.console.is_terminal:
-            self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip())
+            self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip(), soft_wrap=True)
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -166,7 +166,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A line for the user above the bars."""
-        self._bars.console.print(f"note: {text}")
+        self._bars.console.print(f"note: {text}", soft_wrap=True)
 
     def now(self) -> str:
         """How far the phase is that is on; empty between two of them."""
@@ -185,7 +185,7 @@ class Progress:
             if line and not self._bars.console.is_terminal and time.monotonic() - said >= HEARTBEAT:
                 said = time.monotonic()
                 with suppress(OSError):
-                    self._bars.console.print(line)
+                    self._bars.console.print(line, soft_wrap=True)
 
     def _renew(self, line: str) -> None:
         if self._pulse is not None and self._pulse.parent.is_dir():

@@ -381,7 +381,7 @@ def test_a_misspelt_name_that_was_allowed_is_told_and_reasons_that_are_alike_onc
 
 def test_a_misspelt_name_is_a_note_where_other_uploads_are_used(write, write_own, folder):
     write("north")
-    target = write_own("own", width=3)
-    note = f"--allow own_net.Onw: no upload names it, did you mean {target}?"
-    assert _of(folder, allowed=["own_net.Onw"]).notes == (note,)
+    target = write_own("mine", width=3)  # a module that no other test imports: it stays in this process
+    note = f"--allow mine_net.Onw: no upload names it, did you mean {target}?"
+    assert _of(folder, allowed=["mine_net.Onw"]).notes == (note,)
     assert _of(folder, allowed=[target]).notes == ()

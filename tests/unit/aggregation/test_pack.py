@@ -49,6 +49,24 @@ def test_what_torch_saves_becomes_an_upload(saved, tmp_path):
     torch.testing.assert_close(load(file)(x), model(x), **tolerance)
 
 
+def test_a_model_among_other_tensors_is_told_with_how_to_save_it_alone(tmp_path):
+    state = {
+        "criterion.weight": torch.ones(3),
+        **{f"net.{k}": v for k, v in cnn2(SMALL, norm=True).state_dict().items()},
+    }
+    torch.save(state, tmp_path / "model.pt")
+    says = r"^cnn2: the file has its tensors below net\., beside others as criterion\.weight; .*whole\.net\.state_dict"
+    with pytest.raises(OneshotError, match=says):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "client.safetensors")
+
+
+def test_a_module_without_its_class_is_told_so(tmp_path):
+    torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
+    for target, given in (("json", r"json\.CLASS"), ("no_such", r"my_module\.no_such")):
+        with pytest.raises(OneshotError, match=rf"is given with its module, --model {given}, "):
+            pack(tmp_path / "model.pt", TOLD, target=target, arguments={}, out=tmp_path / "client.safetensors")
+
+
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "module._orig_mod."])
 def test_what_a_wrapper_puts_before_all_names_is_left_out_and_said(prefix, tmp_path, capsys):
     state = cnn2(SMALL, norm=True).state_dict()
@@ -154,7 +172,7 @@ def test_other_classes_than_the_model_answers_are_told_with_the_option(target, l
 
 def test_another_layer_that_differs_is_not_put_down_to_the_classes(tmp_path):
     torch.save(cnn2(SMALL, norm=False).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(OneshotError, match=r"the file has none\)$"):
+    with pytest.raises(OneshotError, match=r"the file has none, but \S+\)$"):
         pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "a.safetensors")
 
 

@@ -144,6 +144,13 @@ def test_of_two_test_sets_the_last_counts_and_an_empty_word_names_none(uploads, 
     assert (code, "test=last" in printed, "first" in printed) == (2, True, False), printed
 
 
+def test_an_error_about_the_uploads_that_are_left_tells_which_are_not(uploads, call, tmp_path):
+    write_image(tmp_path / "images" / "d" / "x.png", 0)
+    code, printed = call(uploads, "--out", str(tmp_path / "out"), f"test={tmp_path}/images", "method=fedavg")
+    assert (code, "classes that are not among a, b, c: d" in printed) == (2, True), printed
+    assert "oneshot_fl: quarantined bad.pt: is no .safetensors file" in printed
+
+
 def test_one_that_fails_leaves_an_earlier_model_as_it_was(uploads, call, folder, tmp_path):
     out = tmp_path / "out"
     assert call(uploads, "--out", str(out), "method=fedavg")[0] == 0
@@ -251,7 +258,7 @@ def test_how_many_images_it_was_tested_on_is_told_everywhere(uploads, call, tmp_
         json.loads((tmp_path / "out" / name).read_text())["test_images"] for name in ("summary.json", "report.json")
     ]
     assert told == [3, 3]
-    assert "Tested on 3 images." in (tmp_path / "out" / "report.html").read_text()
+    assert "of 3 images, " in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_test_files_that_are_not_read_are_noted_by_the_setting(uploads, call, tmp_path):

@@ -1,11 +1,13 @@
 """What a model has to do besides answering in the right shape, before others work with it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from oneshot_fl.config.described import architectures, build
-from oneshot_fl.config.tried import require_memory, require_teaches
+from oneshot_fl.config.tried import require_memory, require_runs, require_teaches
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.described import ModelDescription
@@ -48,6 +50,34 @@ def test_an_ordinary_classifier_teaches():
 def test_what_nobody_could_learn_from_is_told(model, line):
     with pytest.raises(OneshotError, match=line):
         require_teaches(model.eval(), TOLD, "one")
+
+
+class _Moody(nn.Module):
+    """Drops features also where nobody trains it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = cnn2(SMALL, norm=False)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.whole(x), 0.5, True)
+
+
+def test_a_model_that_answers_otherwise_every_time_is_told():
+    torch.manual_seed(0)
+    with pytest.raises(
+        OneshotError, match=r"^one: its model answers the same images otherwise every time, .*self\.training"
+    ):
+        require_runs(_Moody().eval(), TOLD, (), "one")
+    no_numbers = FixedLogits([float("nan"), 1.0, 2.0])
+    require_runs(no_numbers.eval(), TOLD, (), "one")
+
+
+def test_one_answer_for_two_classes_is_told_with_the_remedy():
+    one = nn.Sequential(nn.Flatten(), nn.Linear(SMALL.size**2, 1)).eval()
+    two = replace(TOLD, class_names=("a", "b"), spec=replace(SMALL, classes=2))
+    with pytest.raises(OneshotError, match=r"class_names names 2, the model answers 1; let it answer both: torch\.cat"):
+        require_runs(one, two, (), "one")
 
 
 def test_decoders_are_not_asked():

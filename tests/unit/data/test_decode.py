@@ -173,7 +173,11 @@ def test_floats_from_0_to_1(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(5000.0, r"^data\.max_value=4095: .*has a value of 5000; set"), (-1.0, "below 0"), (float("nan"), "none at all")],
+    [
+        (5000.0, r"^data\.max_value=4095: .*has a value of 5000, more than 4095; set"),
+        (-1.0, "below 0"),
+        (float("nan"), "none at all"),
+    ],
 )
 def test_values_out_of_range_are_refused(tmp_path, value, says):
     picture = Image.fromarray(np.array([[0, value]], np.float32))

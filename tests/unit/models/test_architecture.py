@@ -1,8 +1,10 @@
 """How a model begins: by the run's seed and its architecture, clients and server apart."""
 
+import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -55,3 +57,14 @@ def test_building_alone_follows_the_global_random_state_and_beginning_leaves_it_
 
 def test_an_architecture_has_the_name_that_a_user_chooses_it_by():
     assert _architecture("cnn2").name == "cnn2"
+
+
+def test_layers_whose_size_only_an_image_tells_are_refused_by_name():
+    def lazy(*, spec) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.LazyLinear(spec.classes))
+
+    architecture = Architecture(Recipe({"_target_": f"{__name__}.lazy", "name": "lazy"}, lazy, lazy))
+    with pytest.raises(
+        OneshotError, match=r"^lazy: the size of 1\.weight is not known before an image is seen; .*nn\.Linear"
+    ):
+        architecture.build(SMALL)

@@ -70,7 +70,7 @@ def test_a_file_that_is_no_image_is_told_and_the_others_go_on(tmp_path):
     good, bad = _file(tmp_path / "1.png"), tmp_path / "0.png"
     bad.write_text("no image")
     first, second = pictures(tmp_path, HOW)
-    assert (first.pixels, first.problem) == (None, f"{bad} is not a readable image")
+    assert (first.pixels, first.problem) == (None, f"{bad} is not a readable image: remove or replace it")
     assert (second.name, second.problem) == (str(good), "")
 
 
@@ -118,7 +118,8 @@ def test_an_open_picture_that_cannot_be_decoded_is_told(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with Image.open(path) as cut_short:
         found = list(pictures([cut_short, Image.new("LAB", (4, 4))], HOW))
-    assert [one.problem for one in found] == [f"image {number} is not a readable image" for number in (0, 1)]
+    told = "is not a readable image: remove or replace it"
+    assert [one.problem for one in found] == [f"image {number} {told}" for number in (0, 1)]
 
 
 def test_an_empty_folder_is_one_line(tmp_path):
@@ -185,4 +186,4 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
 @pytest.mark.parametrize("empty", [torch.zeros(1, 1, 0, 0), torch.zeros(3, 0, 4), Image.new("L", (0, 3))])
 def test_an_image_without_pixels_is_none(empty):
     (found,) = pictures(empty, Decoding(8, 1))
-    assert (found.pixels, found.problem) == (None, "image 0 has no pixels")
+    assert (found.pixels, found.problem) == (None, "image 0 has no pixels: remove or replace it")

@@ -31,7 +31,7 @@ def test_a_line_an_image_and_a_column_a_class(tmp_path):
         f"{tmp_path}/a.png,cat,0.500000,0.500000,0.250000,0.250000\n"
         f'"{tmp_path}/c,d.png",cat,0.500000,0.500000,0.250000,0.250000\n'
     )
-    assert problems == [f"{tmp_path}/b.png is not a readable image"]
+    assert problems == [f"{tmp_path}/b.png is not a readable image: remove or replace it"]
 
 
 def test_where_no_class_is_named_the_field_is_empty_and_a_reader_is_told(tmp_path):
@@ -54,7 +54,7 @@ def test_a_name_makes_no_second_line_and_its_bytes_are_left_to_whatever_prints_t
     one_line = "a.png: cat (99.0%) b?[2K \udce9.png"
     text, problems = _written(_model().answers(["good", FORGED]), as_csv=False)
     assert text == f"good/{one_line}: cat (50.0%)\n"
-    assert problems == [f"{one_line} is not a readable image"]
+    assert problems == [f"{one_line} is not a readable image: remove or replace it"]
 
 
 FORMULAS = ("=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "＝1", "a;=1")

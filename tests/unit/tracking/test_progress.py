@@ -49,6 +49,14 @@ def test_a_run_whose_output_nobody_reads_any_more_is_stopped_with_the_exit_code_
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
+def test_a_long_note_is_one_line_where_there_is_no_terminal():
+    text, long = io.StringIO(), "word " * 100
+    with Progress(Console(file=text, width=80)) as progress:
+        progress.note(long)
+        progress.task("of", 1, "rounds").finish(long)
+    assert text.getvalue().count("\n") == 2
+
+
 def test_without_a_terminal_a_phase_that_is_on_tells_how_far_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr("oneshot_fl.tracking.progress.RENEWED", 0.01)
     monkeypatch.setattr("oneshot_fl.tracking.progress.HEARTBEAT", 0.0)
