@@ -22,5 +22,6 @@ told = {"format": 1, "kind": "classifier", "architectures": [ARCHITECTURE], "dat
 told |= {"label_counts": COUNTS} if COUNTS else {}
 state = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
 state = state.get("state_dict", state)  # of a checkpoint, the weights
-plain = {name: (each.float() if each.is_floating_point() else each).contiguous().clone() for name, each in state.items()}
+whole = {name: each.float() if each.is_floating_point() else each for name, each in state.items()}
+plain = {name: each.contiguous().clone() for name, each in whole.items()}
 save_file(plain, sys.argv[2], {"oneshot_fl": json.dumps(told)})

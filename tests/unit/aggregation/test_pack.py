@@ -357,13 +357,14 @@ def test_the_stand_alone_script_writes_names_of_classes_likewise(tmp_path):
 
 
 def test_the_stand_alone_script_makes_a_file_that_we_read(tmp_path):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
-    torch.save(model.state_dict(), tmp_path / "model.pt")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).half()
+    torch.save({"state_dict": model.state_dict(), "epoch": 3}, tmp_path / "model.pt")
     out = tmp_path / "client.safetensors"
     subprocess.run([sys.executable, PACK, tmp_path / "model.pt", out], check=True)
     assert read_model(out).description.class_names == ("benign", "malignant", "unclear")
     with safe_open(out, "pt") as file:
         assert json.loads(file.metadata()["oneshot_fl"])["format"] == 1
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float32}  # noqa: SIM118
     assert len(PACK.read_text().splitlines()) <= 30
     assert "import oneshot_fl" not in PACK.read_text()
 
