@@ -243,7 +243,7 @@ def _part_with(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tupl
     """What the names of the expected tensors begin with among others, as in a module that has a loss's weights too."""
     first = next(iter(expected), "")
     starts = [name.removesuffix(first) for name in given if name.endswith(f".{first}")]
-    return next((start for start in starts if expected.items() <= _below(given, start).items()), "")
+    return next((start for start in starts if expected == _below(given, start)), "")
 
 
 def _below(given: Mapping[str, tuple[int, ...]], start: str) -> dict[str, tuple[int, ...]]:

@@ -191,7 +191,7 @@ def _is_done(folder: Path, told: Mapping[str, str]) -> bool:
         summary = json.loads((folder / SUMMARY).read_text())
         as_told = isinstance(trace, dict) and all(trace.get(name) == value for name, value in wanted.items())
         return as_told and isinstance(summary, dict) and "server" in summary and _is_whole(folder, trace)
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False
 
 

@@ -60,6 +60,13 @@ def test_a_model_among_other_tensors_is_told_with_how_to_save_it_alone(tmp_path)
         pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "client.safetensors")
 
 
+def test_a_tensor_too_many_behind_a_prefix_is_named(tmp_path):
+    state = {f"net.{name}": each for name, each in cnn2(SMALL, norm=True).state_dict().items()}
+    torch.save({**state, "net.more": torch.ones(3)}, tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match=r"not those of the file without net\. \(more: expected none"):
+        pack(tmp_path / "model.pt", TOLD, target="cnn2", arguments={}, out=tmp_path / "client.safetensors")
+
+
 def test_a_module_without_its_class_is_told_so(tmp_path):
     torch.save(cnn2(SMALL, norm=True).state_dict(), tmp_path / "model.pt")
     for target, given in (("json", r"json\.CLASS"), ("no_such", r"my_module\.no_such")):

@@ -367,7 +367,7 @@ def test_what_was_computed_elsewhere_does_not_replace_what_a_job_found_itself(tm
     assert laptop.find_of_any_machine(own) == tmp_path / "laptop"
 
 
-@pytest.mark.parametrize("damage", ["key", "status", "summary", "no summary", "trace", "pointer"])
+@pytest.mark.parametrize("damage", ["key", "status", "summary", "no summary", "trace", "hashes", "pointer"])
 def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
     place, done = Finished(tmp_path / "store", "k", "cpu.32-true"), tmp_path / "done"
     _finish(done, "other" if damage == "key" else "k", "running" if damage == "status" else "done")
@@ -379,6 +379,8 @@ def test_what_is_not_that_run_any_more_is_not_found(tmp_path, damage):
         (done / "summary.json").write_text("{}")
     elif damage == "trace":
         (done / "run.json").unlink()
+    elif damage == "hashes":
+        (done / "run.json").write_text(json.dumps(json.loads((done / "run.json").read_text()) | {"sha256": 3}))
     elif damage == "pointer":
         (tmp_path / "store" / "runs" / "k.cpu.32-true.json").write_text("[]")
     assert place.find(tmp_path / "elsewhere") is None

@@ -81,7 +81,7 @@ def _labels(sheets: Sequence[Sheet]) -> list[str]:
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%_#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"[": "{[}"}  # else what begins a row is taken for an argument of the line before
 )
 
