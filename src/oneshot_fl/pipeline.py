@@ -267,7 +267,7 @@ def _heard(
 def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, plan: Serving, context: Context) -> None:
     """What was turned away, and whether the method can do with what is left."""
     for one in turned_away:
-        context.progress.note(f"quarantined {one.name}: {one.reason}")
+        context.progress.note(one.told)
     if not left.named():
         raise NothingLeftError("no upload is left: all of them were turned away; the lines are above")
     left.require(plan.needs, plan.method.name)

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import torch
@@ -22,6 +22,8 @@ from oneshot_fl.models.described import ModelDescription, as_metadata, described
 from oneshot_fl.models.model_file import read_model, write_model
 from oneshot_fl.process import say
 from oneshot_fl.reporting.versions import versions
+
+T = TypeVar("T")
 
 ALONE = "save the state dict alone: torch.save(model.state_dict(), FILE)"
 """The remedy for files that hold more than tensors by their names."""
@@ -141,7 +143,7 @@ def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         prefix = "".join(f"{part}." for part in parts[:count])
         if not all(name.startswith(prefix) for name in state):
             break
-        found[prefix] = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+        found[prefix] = _below(state, prefix)
     return found
 
 
@@ -246,8 +248,9 @@ def _part_with(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tupl
     return next((start for start in starts if expected == _below(given, start)), "")
 
 
-def _below(given: Mapping[str, tuple[int, ...]], start: str) -> dict[str, tuple[int, ...]]:
-    return {name.removeprefix(start): shape for name, shape in given.items() if name.startswith(start)}
+def _below(given: Mapping[str, T], start: str) -> dict[str, T]:
+    """What is named behind a prefix, without it."""
+    return {name.removeprefix(start): each for name, each in given.items() if name.startswith(start)}
 
 
 def _part_told(part: str, given: Mapping[str, tuple[int, ...]]) -> str:

@@ -150,5 +150,5 @@ def _row(one: dict[str, Any]) -> tuple[Any, ...]:
         one["model"],
         "–" if one["samples"] is None else one["samples"],
         f"{one['says_most_often']} ({one['how_often']:.0%})" if "how_often" in one else "–",
-        f"{one['changes_without_it']:.1%}" if "changes_without_it" in one else "–",
+        _share(one.get("changes_without_it")),
     )

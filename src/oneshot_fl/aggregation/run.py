@@ -190,7 +190,7 @@ def _turned_away_told(quarantined: Sequence[Quarantined]) -> Iterator[None]:
         yield
     except OneshotError:
         for one in quarantined:
-            say(f"quarantined {one.name}: {one.reason}")
+            say(one.told)
         raise
 
 

@@ -38,9 +38,13 @@ class Tampering:
 
     def __call__(self, uploads: Uploads) -> Uploads:
         """The uploads with the hostile ones in place of the last; what was handed over stays as it is."""
-        first = max(0, len(uploads.classifiers) - self.clients)
+        first = self._honest(uploads)
         hostile = [self._tampered(each, k, uploads) for k, each in enumerate(uploads.classifiers[first:], first)]
         return replace(uploads, classifiers=(*uploads.classifiers[:first], *hostile))
+
+    def _honest(self, uploads: Uploads) -> int:
+        """How many classifiers are; they come first."""
+        return max(0, len(uploads.classifiers) - self.clients)
 
     def _tampered(self, upload: ClassifierUpload, k: int, uploads: Uploads) -> ClassifierUpload:
         model = deepcopy(upload.model)
@@ -157,7 +161,7 @@ class Copycat(Tampering):
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """Load the weights of the first honest client of the same architecture."""
-        honest = uploads.models[: max(0, len(uploads.models) - self.clients)]
+        honest = uploads.models[: self._honest(uploads)]
         alike = [each for each in honest if architecture(each) == architecture(model)]
         if not alike:
             raise OneshotError(

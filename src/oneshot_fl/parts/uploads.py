@@ -65,6 +65,11 @@ class Quarantined:
     reason: str
     """One line."""
 
+    @property
+    def told(self) -> str:
+        """What is said of it, in one line."""
+        return f"quarantined {self.name}: {self.reason}"
+
 
 Upload = TypeVar("Upload", ClassifierUpload, DecoderUpload)
 
