@@ -36,7 +36,7 @@ class Result:
         """The server's test accuracy after the last round, a fraction; None of an aggregation without a test set."""
         return self.summary["server"]["accuracy_last"]
 
-    def model(self, *, allowed: Collection[str] = ()) -> "ServedModel":
+    def model(self, *, allow: Collection[str] = ()) -> "ServedModel":
         """The global model, as `load` gives it.
 
         Raises:
@@ -49,7 +49,7 @@ class Result:
                 f"{self.folder}: holds another result by now; give every run a folder of its own, or take the model "
                 f"that is there with oneshot_fl.load({str(self.folder)!r})"
             )
-        return load(self.folder, allowed=allowed)
+        return load(self.folder, allow=allow)
 
 
 def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Path | None = None) -> Result:
@@ -106,7 +106,7 @@ def aggregate(
     _check_overrides(overrides, "aggregate", first="uploads, ")
     tested = None if test is None else Path(test)
     with reading_also(config_dir):
-        summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allowed=allow)
+        summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allow=allow)
     return Result(summary, Path(folder))
 
 
@@ -149,14 +149,14 @@ def train_client(
         return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 
-def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
+def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":
     """The global model in a folder that a run left, or in a model file, in evaluation mode.
 
     `model.predict(images)` takes files, folders, Pillow's pictures or pixels. Called with images `[b, C, H, W]` that
     are normalised as `model.spec` says, it gives logits `[b, c]`.
 
     Args:
-        allowed: names of functions or classes, not ours, that may be imported to build the model.
+        allow: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
         OneshotError: there is no such model, its file is damaged, it does not answer as its file says, or its
@@ -165,7 +165,7 @@ def load(place: str | Path, *, allowed: Collection[str] = ()) -> "ServedModel":
     from oneshot_fl.serving.load import load as loaded
 
     _check_paths(place=place)
-    return loaded(Path(place), allowed=allowed)
+    return loaded(Path(place), allow=allow)
 
 
 def results(*folders: str | Path) -> list[dict[str, Any]]:

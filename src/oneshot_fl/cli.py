@@ -228,7 +228,7 @@ def aggregate(
     rest = [each for each in overrides or () if not each.startswith("test=")]
     tested = folder_of_test(test, overrides or ())
     with reading_also(config_dir):
-        run(uploads, rest, out=out, test=tested, strict=strict, allowed=allow or ())
+        run(uploads, rest, out=out, test=tested, strict=strict, allow=allow or ())
 
 
 @app.command()
@@ -250,7 +250,7 @@ def predict(
 
     if allow:
         _find_own_code(apart_from=model)
-    served = load(model, allowed=allow or ())
+    served = load(model, allow=allow or ())
     for line in unread_in(images):
         say(line)
     answers = served.answers(images, abstain=abstain, max_value=max_value, background=background)
@@ -274,7 +274,7 @@ def export(
     if allow:
         _find_own_code(apart_from=model)
     formats = [name for name, wanted in (("onnx", onnx), ("torch", torch_export)) if wanted]
-    for path in write(model, out, formats, allowed=allow or ()):
+    for path in write(model, out, formats, allow=allow or ()):
         print(path)
 
 

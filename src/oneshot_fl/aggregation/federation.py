@@ -56,7 +56,7 @@ class Federation:
     """On what was allowed and no upload names."""
 
 
-def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entrance: Entrance = OPEN) -> Federation:
+def federation_of(found: Iterable[Found], *, allow: Collection[str] = (), entrance: Entrance = OPEN) -> Federation:
     """Read and build every file, and try it; what is wrong goes to `uploads.quarantined`, the rest is aligned.
 
     The federation's images are those that most uploads take (the first, where equally many do); its classes are the
@@ -65,7 +65,7 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
 
     Args:
         found: the files.
-        allowed: architectures that are imported although they are not ours.
+        allow: architectures that are imported although they are not ours.
         entrance: who is let in.
 
     Raises:
@@ -73,8 +73,8 @@ def federation_of(found: Iterable[Found], *, allowed: Collection[str] = (), entr
         OneshotError: all uploads together know one class.
     """
     named = set[str]()
-    read, unusable = _read(found, allowed, entrance.unused, named)
-    notes = _never_named(allowed, named)
+    read, unusable = _read(found, allow, entrance.unused, named)
+    notes = _never_named(allow, named)
     try:
         return replace(_let_in(read, unusable, entrance.gate), notes=notes)
     except NothingLeftError as error:
@@ -97,22 +97,22 @@ def _let_in(read: Sequence[Member], unreadable: Sequence[Quarantined], gate: Rec
 
 
 def _read(
-    found: Iterable[Found], allowed: Collection[str], unused: Mapping[Kind, str], named: set[str]
+    found: Iterable[Found], allow: Collection[str], unused: Mapping[Kind, str], named: set[str]
 ) -> tuple[list[Member], list[Quarantined]]:
     """The members, and why others are none; what their architectures are called is added to `named`."""
     members: list[Member] = []
     unreadable: list[Quarantined] = []
     for each in found:
         try:
-            members.append(_member(each, allowed, unused, members, named))
+            members.append(_member(each, allow, unused, members, named))
         except OneshotError as error:
             unreadable.append(_refused(each.name, error))
     return members, unreadable
 
 
-def _never_named(allowed: Collection[str], named: Collection[str]) -> tuple[str, ...]:
+def _never_named(allow: Collection[str], named: Collection[str]) -> tuple[str, ...]:
     """What to say of each name that was allowed and that no upload has."""
-    names = {allowed: None} if isinstance(allowed, str) else dict.fromkeys(allowed)
+    names = {allow: None} if isinstance(allow, str) else dict.fromkeys(allow)
     return tuple(
         f"--allow {name}: no upload names it{did_you_mean(name, named)}" for name in names if name not in named
     )
@@ -195,7 +195,7 @@ def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quara
 
 
 def _member(
-    found: Found, allowed: Collection[str], unused: Mapping[Kind, str], before: Sequence[Member], named: set[str]
+    found: Found, allow: Collection[str], unused: Mapping[Kind, str], before: Sequence[Member], named: set[str]
 ) -> Member:
     file = found.read()
     named.update(str(one["_target_"]) for one in file.description.architectures if "_target_" in one)
@@ -206,8 +206,8 @@ def _member(
         raise OneshotError(f"{found.name}: {unused[told.kind]}")
     if told.kind == "decoder" and told.label_counts is None:
         raise OneshotError(f"{found.name}: a decoder needs label_counts beside it")
-    known = architectures(told, allowed=allowed, source=found.name)
-    return Member(found.name, told, known, load(file, allowed=allowed), file.sha256)
+    known = architectures(told, allow=allow, source=found.name)
+    return Member(found.name, told, known, load(file, allow=allow), file.sha256)
 
 
 def _of_most_images(members: Sequence[Member]) -> list[Member]:

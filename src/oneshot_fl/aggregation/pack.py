@@ -56,7 +56,7 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
     if prefix:
         say(f"{model}: all of its tensors' names begin with {prefix}, which the model's do not; it is left out")
     state = _unwrapped(state)[prefix]
-    expected = build(description, allowed=foreign, source=str(model)).state_dict()
+    expected = build(description, allow=foreign, source=str(model)).state_dict()
     for name, each in expected.items():
         if each.is_floating_point() and not state[name].is_floating_point():
             raise OneshotError(f"{model}: tensor {name} is {state[name].dtype}; save the model's ordinary weights")
@@ -64,8 +64,8 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
     with replacing(out) as new:
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
         file = read_model(new, source=str(out))
-        known = architectures(description, allowed=foreign, source=str(out))
-        require_upload(load(file, allowed=foreign), description, known, str(out), classes="--classes")
+        known = architectures(description, allow=foreign, source=str(out))
+        require_upload(load(file, allow=foreign), description, known, str(out), classes="--classes")
     return file.sha256
 
 
@@ -163,7 +163,7 @@ def _fitting(
     told: Mapping[str, Any],
     target: str,
     arguments: Mapping[str, Any],
-    allowed: Collection[str],
+    allow: Collection[str],
 ) -> tuple[ModelDescription, str]:
     """The description whose model has the tensors of the state, with `num_classes` only where that is needed.
 
@@ -179,7 +179,7 @@ def _fitting(
     for option in options:
         description = _described(told, option)
         try:
-            model = build(description, allowed=allowed, source=target)
+            model = build(description, allow=allow, source=target)
         except OneshotError as error:
             wrong.append(error)
             continue

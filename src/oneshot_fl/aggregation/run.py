@@ -51,7 +51,7 @@ def aggregate(
     out: Path,
     test: Path | None,
     strict: bool,
-    allowed: Collection[str],
+    allow: Collection[str],
 ) -> dict[str, Any]:
     """Make one model of uploads; `out` gets `server.safetensors`, `summary.json`, `report.json` and `report.html`.
 
@@ -61,7 +61,7 @@ def aggregate(
         out: the folder for the results.
         test: a folder with a folder of images for each class, where there is one.
         strict: stop at the first upload that is turned away.
-        allowed: architectures that are imported although they are not ours.
+        allow: architectures that are imported although they are not ours.
 
     Returns:
         The summary.
@@ -75,7 +75,7 @@ def aggregate(
     _check_holds_no_run(out)
     make_folder(out)
     with _older_told(out / MODEL):
-        return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allowed=allowed)
+        return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allow=allow)
 
 
 @contextmanager
@@ -90,12 +90,12 @@ def _older_told(model: Path) -> Iterator[None]:
 
 
 def _aggregated(
-    uploads: Path, overrides: Sequence[str], *, out: Path, test: Path | None, strict: bool, allowed: Collection[str]
+    uploads: Path, overrides: Sequence[str], *, out: Path, test: Path | None, strict: bool, allow: Collection[str]
 ) -> dict[str, Any]:
     begun, console = time.perf_counter(), terminal()
     tree = None if test is None else _found_in_test(test)  # before the uploads are read, which may take minutes
     with _nothing_left(strict):
-        federation = federation_of(found_in(uploads), allowed=allowed, entrance=entrance_of(overrides))
+        federation = federation_of(found_in(uploads), allow=allow, entrance=entrance_of(overrides))
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each

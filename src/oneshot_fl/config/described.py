@@ -45,7 +45,7 @@ SWITCHES = frozenset({"aux_logits", "init_weights"})
 def build(
     description: ModelDescription,
     *,
-    allowed: Collection[str] = (),
+    allow: Collection[str] = (),
     source: str = "the model",
     layout: Layout | None = None,
 ) -> nn.Module:
@@ -53,7 +53,7 @@ def build(
 
     Args:
         description: what the file says.
-        allowed: names of functions or classes that are imported although they are not ours; one of ours that is named
+        allow: names of functions or classes that are imported although they are not ours; one of ours that is named
             here takes every argument.
         source: what errors call the file.
         layout: of the file's tensors; nothing is allocated where the model's are others.
@@ -61,24 +61,24 @@ def build(
     Raises:
         OneshotError: an architecture is not allowed or cannot be built, or its tensors are not those of the file.
     """
-    make = partial(_make, description, architectures(description, allowed=allowed, source=source))
+    make = partial(_make, description, architectures(description, allow=allow, source=source))
     with seeded(0, "model file"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _refused_as_line(lambda: _within(layout, make, source), source)
 
 
-def load(file: ModelFile, *, allowed: Collection[str] = ()) -> nn.Module:
+def load(file: ModelFile, *, allow: Collection[str] = ()) -> nn.Module:
     """The model of a file with its weights, in evaluation mode.
 
     Raises:
         OneshotError: it cannot be built, or the tensors do not fit it or are not finite.
     """
-    model = build(file.description, allowed=allowed, source=file.source, layout=file.layout)
+    model = build(file.description, allow=allow, source=file.source, layout=file.layout)
     return load_model(model, file.tensors(), file.source).eval()
 
 
 def architectures(
-    description: ModelDescription, *, allowed: Collection[str] = (), source: str = "the model"
+    description: ModelDescription, *, allow: Collection[str] = (), source: str = "the model"
 ) -> tuple[Architecture, ...]:
     """The architectures that a file names, each checked and waiting for a `DataSpec`.
 
@@ -87,7 +87,7 @@ def architectures(
     """
     ours = CLASSIFIERS if description.kind == "classifier" else AUTOENCODERS
     group = "model" if description.kind == "classifier" else "cvae"
-    names = {allowed} if isinstance(allowed, str) else allowed  # a text is one name: what is inside it is not allowed
+    names = {allow} if isinstance(allow, str) else allow  # a text is one name: what is inside it is not allowed
     return tuple(
         Architecture(_recipe(_settings(one, group, source), ours, names, source)) for one in description.architectures
     )
@@ -104,10 +104,10 @@ def _settings(told: Mapping[str, Any], group: str, source: str) -> dict[str, Any
 
 
 def _recipe(
-    settings: Mapping[str, Any], ours: Collection[str], allowed: Collection[str], source: str
+    settings: Mapping[str, Any], ours: Collection[str], allow: Collection[str], source: str
 ) -> Recipe[nn.Module]:
     name = str(settings["_target_"])
-    if name not in ours and name not in allowed:
+    if name not in ours and name not in allow:
         raise OneshotError(
             f"{source}: its architecture is {shown(name)}, which is not one of ours and not allowed here; where you "
             f"trust that code, --allow {shown(name)}"
@@ -117,7 +117,7 @@ def _recipe(
     target = target_of(key, settings)
     arguments = {each: value for each, value in settings.items() if each not in ("_target_", "name")}
     taken = signature(target).parameters
-    if name not in allowed and (extra := arguments.keys() - taken.keys() - SWITCHES):
+    if name not in allow and (extra := arguments.keys() - taken.keys() - SWITCHES):
         raise OneshotError(
             f"{key}.{sorted(extra)[0]}: is no argument that a file may set; where you trust that file, --allow {name}"
         )

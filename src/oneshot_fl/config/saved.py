@@ -42,11 +42,11 @@ LARGEST = 50_000
 """Bytes of a configuration that is read; those of runs have about 5,000."""
 
 
-def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Module, ModelDescription]:
+def saved_model(folder: Path, *, allow: Collection[str] = ()) -> tuple[nn.Module, ModelDescription]:
     """The global model of a run, in evaluation mode, and what a file would say of it.
 
     Args:
-        allowed: names of functions or classes, not ours, that may be imported to build the model.
+        allow: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
         OneshotError: the folder holds no finished run, its files do not fit each other, or its architecture is not
@@ -66,7 +66,7 @@ def saved_model(folder: Path, *, allowed: Collection[str] = ()) -> tuple[nn.Modu
     spec = _spec(images, f"{folder / SUMMARY}: data_spec")
     description = ModelDescription("classifier", _nodes(cfg, folder / CONFIG), spec, tuple(images["class_names"]))
     layout = {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()}
-    model = build(description, allowed=allowed, source=str(source), layout=layout)
+    model = build(description, allow=allow, source=str(source), layout=layout)
     return load_model(model, tensors, str(source)).eval(), description
 
 

@@ -52,14 +52,14 @@ class PixelsIn(nn.Module):
         return logits, logits.softmax(dim=1)
 
 
-def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Collection[str] = ()) -> list[Path]:
+def export(place: Path, out: Path | None, formats: Sequence[str], *, allow: Collection[str] = ()) -> list[Path]:
     """Write a model in each of `formats` (`onnx`, `torch`) and its card; where they lie.
 
     Args:
         place: a run's folder, or a model file.
         out: for what is written; by default `export` in the run's folder, of any other model file `export/<its name>`
             beside it.
-        allowed: names that may be imported to build the model.
+        allow: names that may be imported to build the model.
 
     Raises:
         OneshotError: no format is named, a library is missing, the model cannot be exported, what was exported answers
@@ -67,7 +67,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allowed: Co
     """
     if not formats:
         raise OneshotError("export: say what to write, --onnx or --torch-export, or both")
-    served = load(place, allowed=allowed)
+    served = load(place, allow=allow)
     folder = _own_folder(place) if out is None else out
     make_folder(folder)
     card = folder / "README.md"

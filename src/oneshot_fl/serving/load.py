@@ -17,14 +17,14 @@ from oneshot_fl.models.model_file import read_model
 from oneshot_fl.serving.model import ServedModel, Source
 
 
-def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
+def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
     """The model of a file, or of `server.safetensors` in a folder, in evaluation mode.
 
     What the file says of itself is enough; the folder of a run by an earlier version, whose file says nothing, is
     loaded by its `config.yaml` and `summary.json`.
 
     Args:
-        allowed: names of functions or classes, not ours, that may be imported to build the model.
+        allow: names of functions or classes, not ours, that may be imported to build the model.
 
     Raises:
         OneshotError: there is no such model, its file is damaged, it is no classifier, it does not answer as its file
@@ -32,12 +32,12 @@ def load(place: Path, *, allowed: Collection[str] = ()) -> ServedModel:
     """
     path = place / MODEL if place.is_dir() else place
     if place.is_dir() and not _describes_itself(path):
-        return _served(*saved_model(place, allowed=allowed), path, sha256_of(path))
+        return _served(*saved_model(place, allow=allow), path, sha256_of(path))
     file = read_model(path, follow_links=True)
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
-    return _served(built(file, allowed=allowed), told, path, file.sha256)
+    return _served(built(file, allow=allow), told, path, file.sha256)
 
 
 def _served(model: nn.Module, told: ModelDescription, path: Path, sha256: str) -> ServedModel:

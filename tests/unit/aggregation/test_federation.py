@@ -197,7 +197,7 @@ def write_own(folder, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path))
         target = f"{name}_net.Own"
         told = ModelDescription("classifier", ({"_target_": target},), SMALL, tuple("abc"))
-        write_model(folder / f"{name}.safetensors", build(told, allowed=[target]).state_dict(), told)
+        write_model(folder / f"{name}.safetensors", build(told, allow=[target]).state_dict(), told)
         return target
 
     return write_own
@@ -207,25 +207,25 @@ def test_a_model_that_answers_in_another_shape_is_quarantined(write, write_own, 
     write("one")
     target = write_own("odd", width=5)
     assert "--allow odd_net.Own" in _reasons(_of(folder))["odd.safetensors"]
-    assert "answers two images with (2, 5), not (2, 3)" in _reasons(_of(folder, allowed=[target]))["odd.safetensors"]
+    assert "answers two images with (2, 5), not (2, 3)" in _reasons(_of(folder, allow=[target]))["odd.safetensors"]
 
 
 def test_a_model_that_drops_the_axis_of_a_single_image_is_quarantined(write, write_own, folder):
     write("one")
-    found = _reasons(_of(folder, allowed=[write_own("thin", width=3, then=".squeeze()")]))
+    found = _reasons(_of(folder, allow=[write_own("thin", width=3, then=".squeeze()")]))
     assert found == {"thin.safetensors": "its model answers one image with (3,), not (1, 3)"}
 
 
 def test_a_model_that_changes_the_images_of_others_is_quarantined(write, write_own, folder):
     write("one")
-    found = _reasons(_of(folder, allowed=[write_own("own", width=3, images="x.sub_(0.5)")]))
+    found = _reasons(_of(folder, allow=[write_own("own", width=3, images="x.sub_(0.5)")]))
     assert found["own.safetensors"].startswith("changes the images that it is given, which other models see too")
 
 
 def test_a_model_that_no_server_could_invert_is_quarantined(write, write_own, folder):
     write("one")
     for name, settings in {"first": {"then": ".detach()"}, "second": {"images": "x.detach()"}}.items():
-        found = _reasons(_of(folder, allowed=[write_own(name, width=3, **settings)]))
+        found = _reasons(_of(folder, allow=[write_own(name, width=3, **settings)]))
         assert found[f"{name}.safetensors"].startswith("its answers have no gradient")
 
 
@@ -247,7 +247,7 @@ def test_what_the_method_does_not_use_brings_no_classes(method, names, reason, w
 
 def test_a_model_that_answers_with_probabilities_is_quarantined(write, write_own, folder):
     write("one")
-    found = _reasons(_of(folder, allowed=[write_own("sure", width=3, then=".softmax(1)")]))
+    found = _reasons(_of(folder, allow=[write_own("sure", width=3, then=".softmax(1)")]))
     assert found["sure.safetensors"].startswith("answers with probabilities instead of logits")
 
 
@@ -256,7 +256,7 @@ def test_a_key_follows_what_somebody_elses_model_reads_besides_its_file(write_ow
     keys = []
     for gain in ("1", "1", "2"):
         monkeypatch.setenv("GAIN", gain)
-        keys.append(_of(folder, allowed=[target]).uploads.classifiers[0].key)
+        keys.append(_of(folder, allow=[target]).uploads.classifiers[0].key)
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -372,7 +372,7 @@ def test_a_misspelt_name_that_was_allowed_is_told_and_reasons_that_are_alike_onc
     changed = {name: tensor + 1 for name, tensor in same.tensors().items()}
     write_model(folder / "too.safetensors", changed, same.description)
     with pytest.raises(NothingLeftError) as error:
-        _of(folder, allowed=["own_net.Onw"])
+        _of(folder, allow=["own_net.Onw"])
     line = str(error.value)
     assert line.startswith(f"--allow own_net.Onw: no upload names it, did you mean {target}?; no upload can be used (")
     assert f"(own.safetensors, too.safetensors: its architecture is {target}, which" in line
@@ -383,5 +383,5 @@ def test_a_misspelt_name_is_a_note_where_other_uploads_are_used(write, write_own
     write("north")
     target = write_own("mine", width=3)  # a module that no other test imports: it stays in this process
     note = f"--allow mine_net.Onw: no upload names it, did you mean {target}?"
-    assert _of(folder, allowed=["mine_net.Onw"]).notes == (note,)
-    assert _of(folder, allowed=[target]).notes == ()
+    assert _of(folder, allow=["mine_net.Onw"]).notes == (note,)
+    assert _of(folder, allow=[target]).notes == ()

@@ -363,7 +363,7 @@ def test_a_model_of_ones_own_is_trained_and_made_the_servers_from_a_folder_of_on
     chosen = ("method=fedavg", "server_model=tiny", *HERE, f"store={tmp_path}/store")
     made = oneshot_fl.aggregate(tmp_path / "up", *chosen, folder=result, allow=allow, config_dir=own)
     assert made.summary["server"]["model"] == "tiny"
-    assert made.model(allowed=allow).class_names == ("a", "b")
+    assert made.model(allow=allow).class_names == ("a", "b")
     words = (str(tmp_path / "up"), "--out", str(tmp_path / "typed"), "method=fedavg", "server_model=tiny")
     code, printed = call(*words, "--allow", *allow, "--config-dir", str(own))
     assert (code, "2 of 2 uploads used" in printed) == (0, True), printed
@@ -375,7 +375,7 @@ def test_more_architectures_than_a_model_file_holds_are_told_before_anything_is_
     target = "own_architecture.tiny"
     for width in range(1, 22):
         told = ModelDescription("classifier", ({"_target_": target, "width": width},), SMALL, tuple("abc"))
-        write_model(folder / f"{width}.safetensors", build(told, allowed=[target]).state_dict(), told)
+        write_model(folder / f"{width}.safetensors", build(told, allow=[target]).state_dict(), told)
     words = (str(folder), "--out", str(tmp_path / "out"), "--allow", target, "gate=none")
     code, printed = call(*words, "method=fedavg")
     assert (code, "would be 21 architectures that vote, and a model file holds 20" in printed) == (2, True), printed
@@ -390,10 +390,10 @@ def test_models_that_differ_in_a_function_alone_are_not_averaged_as_one(own, fol
     target, written = "own_architecture.Activated", {}
     for act in ("sin", "tanh"):
         told = ModelDescription("classifier", ({"_target_": target, "act": act},), SMALL, tuple("abc"))
-        written[act] = build(told, allowed=[target])
+        written[act] = build(told, allow=[target])
         written[act].weight.data += 0.1 * torch.randn(3, 64)
         write_model(folder / f"{act}.safetensors", written[act].state_dict(), told)
     chosen = ("method=fedavg", *HERE, f"store={tmp_path}/store")
-    made = oneshot_fl.aggregate(folder, *chosen, folder=tmp_path / "out", allow=[target]).model(allowed=[target])
+    made = oneshot_fl.aggregate(folder, *chosen, folder=tmp_path / "out", allow=[target]).model(allow=[target])
     for member, alone in zip(members_of(made.model), written.values(), strict=True):
         assert torch.equal(member.weight, alone.weight)

@@ -82,15 +82,15 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_foreign_code_is_imported_only_where_exactly_its_name_is_allowed(foreign):
     told = _told({"_target_": "elsewhere_net.net", "width": 5})
-    for allowed in (
+    for allow in (
         *((), ("elsewhere_net",), ("elsewhere_net.broken",), ("elsewhere_net.*",)),
         *("", "elsewhere_net", "elsewhere_net.network", "my.elsewhere_net.net"),
     ):
         with pytest.raises(OneshotError, match=r"--allow elsewhere_net\.net"):
-            described.build(told, allowed=allowed)
+            described.build(told, allow=allow)
     assert not foreign.exists()
-    for allowed in (["elsewhere_net.net"], "elsewhere_net.net"):
-        assert described.build(told, allowed=allowed)[1].out_features == 5
+    for allow in (["elsewhere_net.net"], "elsewhere_net.net"):
+        assert described.build(told, allow=allow)[1].out_features == 5
     assert foreign.exists()
 
 
@@ -106,7 +106,7 @@ def test_dangerous_names_are_not_called(target, tmp_path):
 )
 def test_what_an_allowed_builder_raises_is_one_line(foreign, target, says):
     with pytest.raises(OneshotError, match=says):
-        described.build(_told({"_target_": target}), allowed=[target])
+        described.build(_told({"_target_": target}), allow=[target])
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_file_hands_no_option_of_its_own_to_torchvision(option):
 def test_a_builder_of_ours_that_is_allowed_by_name_takes_every_option(tmp_path):
     target = "oneshot_fl.models.zoo.from_torchvision"
     told = _told({"_target_": target, "architecture": "mobilenet_v2", "dropout": 0.1})
-    model = described.build(told, allowed=[target])
+    model = described.build(told, allow=[target])
     write_model(tmp_path / "a.safetensors", model.state_dict(), told)
-    assert described.load(read_model(tmp_path / "a.safetensors"), allowed=[target])(torch.zeros(2, 1, 8, 8)).shape == (
+    assert described.load(read_model(tmp_path / "a.safetensors"), allow=[target])(torch.zeros(2, 1, 8, 8)).shape == (
         2,
         3,
     )

@@ -159,7 +159,7 @@ def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, opt
     description = ModelDescription("classifier", ({"_target_": target},), SPEC, ("a", "b", "c"))
     write_model(tmp_path / "a.safetensors", Branching().state_dict(), description)
     with pytest.raises(OneshotError, match=rf"^export {option}: this model cannot be exported, .*depends on") as error:
-        export(tmp_path / "a.safetensors", None, [name], allowed=[target])
+        export(tmp_path / "a.safetensors", None, [name], allow=[target])
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
     assert list((tmp_path / "export" / "a").iterdir()) == []

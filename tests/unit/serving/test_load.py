@@ -87,7 +87,7 @@ def test_code_that_is_not_ours_has_to_be_allowed(tmp_path):
     path = _write(tmp_path / "a.safetensors", own, {"_target_": FLAT})
     with pytest.raises(OneshotError, match=re.escape(FLAT)):
         load(path)
-    assert torch.equal(load(path, allowed=[FLAT]).model.weight, own.weight)
+    assert torch.equal(load(path, allow=[FLAT]).model.weight, own.weight)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_model_that_does_not_answer_as_its_file_says_is_one_line(tmp_path, spe
     path = tmp_path / "a.safetensors"
     write_model(path, Flat().state_dict(), ModelDescription("classifier", ({"_target_": FLAT},), spec, names))
     with pytest.raises(OneshotError) as error:
-        load(path, allowed=[FLAT])
+        load(path, allow=[FLAT])
     assert str(error.value).startswith(f"{path}: {says}")
     assert "\n" not in str(error.value)
 
@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_asked_about_a_single_image_is_one_line(tmp_path,
     path, target = tmp_path / "a.safetensors", f"{__name__}.{model.__name__}"
     _write(path, model(), {"_target_": target})
     with pytest.raises(OneshotError) as error:
-        load(path, allowed=[target])
+        load(path, allow=[target])
     assert str(error.value).startswith(f"{path}: {says}")
 
 
