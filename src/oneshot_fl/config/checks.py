@@ -43,7 +43,7 @@ def check(cfg: DictConfig) -> None:
     check_images(settings)
     check_teacher(settings)
     check_rates(cfg)
-    check_attack(settings["attack"], kinds(cfg))
+    check_attack(settings["attack"], len(kinds(cfg)), [plain(node) for node in nodes_of(cfg, "classifier")])
     check_no_idle(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)

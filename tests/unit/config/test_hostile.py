@@ -8,6 +8,7 @@ from tests.composing import compose_config
 
 VAES = ("clients=all_cvae", "method=fedcvae_ens", "cvae=fedcvae")
 HALF = ("clients=half_cvae", "method=dense")
+MIXED = ("model=mixed", "model.names=[cnn2,lenet5]", "partition.clients=5")
 
 
 class Own:
@@ -25,6 +26,7 @@ class Own:
         ([*VAES, "attack=sign_flip"], "^attack.clients=1: attack=sign_flip .* and 0 of .*attack=label_flip"),
         ([*HALF, "attack=copycat", "attack.clients=5"], "^attack.clients=5: attack=copycat .* and 2 of the clients"),
         ([*HALF, "attack=copycat", "attack.clients=2"], "^attack.clients=2: attack=copycat copies an honest client's"),
+        ([*MIXED, "attack=copycat", "attack.clients=4"], "no honest one has .* architecture, lenet5; lower it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -40,6 +42,8 @@ def test_fewer_clients_than_are_to_be_hostile_are_refused(overrides, says):
         ["attack=sign_flip", "attack.clients=0", *VAES],
         [*HALF, "attack=copycat", "attack.clients=1"],
         [*HALF, "attack=sign_flip", "attack.clients=2"],
+        [*MIXED, "attack=copycat", "attack.clients=3"],
+        [*VAES, "attack=none"],
         [*VAES, "attack=label_flip", "attack.clients=5"],
         [*VAES, f"+attack._target_={__name__}.Own", "+attack.clients=all"],
         ["attack=none"],
