@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import oneshot_fl
 from oneshot_fl.config.record import SUMMARY
+from oneshot_fl.config.serving import entrance_of
 
 app = ServerApp()
 
@@ -24,6 +25,11 @@ def main(grid: Grid, context: Context) -> None:
         raise ValueError(f"out={out}: must be a whole path: Flower runs this wherever the SuperLink was started")
     if (out / SUMMARY).exists():  # `flwr run` does not say whether a run failed: whether a result is there has to
         raise ValueError(f"out={out}: holds the result of an earlier run; choose another folder, or move that away")
+    settings = shlex.split(str(given["server-settings"]))
+    entrance_of(settings)  # what is wrong with one is told before anybody trains
+    test = str(given["test"]) or None
+    if test and not Path(test).is_dir():
+        raise ValueError(f"test={test}: there is no such folder here, where the SuperLink was started")
     nodes = come(grid, int(given["clients"]), float(given["wait"]))
     asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
     uploads = out / f"uploads-{context.run_id}"
@@ -32,8 +38,7 @@ def main(grid: Grid, context: Context) -> None:
     kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
     told |= {node: what for node, what in kept.items() if node in told}  # of the dead the SuperLink tells, as node 1
     (out / "nodes.json").write_text(json.dumps(told, indent=1))
-    test = str(given["test"]) or None
-    oneshot_fl.aggregate(uploads, *shlex.split(str(given["server-settings"])), folder=out, test=test)
+    oneshot_fl.aggregate(uploads, *settings, folder=out, test=test)
 
 
 def come(grid: Grid, wanted: int, seconds: float) -> list[int]:

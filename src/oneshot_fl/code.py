@@ -3,8 +3,8 @@
 Followed are the imports, also those inside functions, of our own modules and of the user's: whatever lies neither in
 the standard library nor in an installed package, and the installed packages that the run's parts are of, since a user
 may have installed his own. Of the others the version counts, of extension modules and others without source their
-bytes. An import whose name is computed (`importlib.import_module(name)`) is not seen. A tree is written down as this
-Python's `ast.dump` does it, which differs between Python's minor versions.
+bytes. An import whose name is computed (`importlib.import_module(name)`) is not seen, nor is a file that code reads. A
+tree is written down as this Python's `ast.dump` does it, which differs between Python's minor versions.
 """
 
 import hashlib

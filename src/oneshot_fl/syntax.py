@@ -1,4 +1,4 @@
-"""What the text of a module says: a digest of its syntax tree, and its imports.
+"""What the text of a module says: a digest of its syntax tree, and its imports, also by `import_module("a.name")`.
 
 To parse all modules of a run takes most of a second, so what was found is kept beside Python's own compiled modules, in
 `__pycache__`, under the SHA-256 of the text: a text that changed is another text. Where Python may not or cannot write
@@ -119,3 +119,12 @@ def _imports(tree: ast.AST) -> Iterator[Import]:
             yield from (Import(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
+        elif isinstance(node, ast.Call) and (name := _called_for(node)):
+            yield Import(name.lstrip("."), dots=len(name) - len(name.lstrip(".")))
+
+
+def _called_for(node: ast.Call) -> str:
+    """The module that `importlib.import_module` or `__import__` is called for, where that is written down."""
+    called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+    wanted = node.args[0] if called in ("import_module", "__import__") and node.args else None
+    return wanted.value if isinstance(wanted, ast.Constant) and isinstance(wanted.value, str) else ""

@@ -81,6 +81,21 @@ def test_nobody_is_asked_where_more_have_come_than_were_awaited(server, tmp_path
     assert grid.asked == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"server-settings": "method=fedavg model.names=[cnn2]"}, "model has no place here"),
+        ({"server-settings": "distill.rounds=-1"}, "distill.rounds"),
+        ({"test": "nowhere"}, "test=nowhere: there is no such folder here"),
+    ],
+)
+def test_nobody_is_asked_where_a_setting_of_the_server_is_wrong(wrong, says, server, tmp_path):
+    grid = Grid([1, 2])
+    with pytest.raises((OneshotError, ValueError), match=says):
+        server.main(grid, _context(tmp_path, **wrong))
+    assert grid.asked == []
+
+
 def test_an_earlier_result_is_neither_lost_nor_taken_for_a_new_one(server, tmp_path):
     for name in ("summary.json", "server.safetensors", "nodes.json"):
         (tmp_path / name).write_text("earlier")

@@ -49,6 +49,20 @@ def test_imports_are_told_in_order_wherever_they_stand(process):
     assert syntax_of(TEXT).imports == SAYS
 
 
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ('importlib.import_module("a.b").c()', (Import("a.b"),)),
+        ('import_module("..a", __package__)', (Import("a", dots=2),)),
+        ('__import__("a")', (Import("a"),)),
+        ("import_module(name), import_module(), import_module(*names), load('a'), import_module(1)", ()),
+    ],
+)
+def test_a_module_that_is_imported_by_a_call_is_one_where_its_name_is_written_down(call, found, process):
+    process()
+    assert syntax_of(call).imports == found
+
+
 def test_only_what_runs_changes_the_digest(process):
     process()
     assert syntax_of("x = 1").digest == syntax_of('"""Told."""\nx  =  1  # why').digest != syntax_of("x = 2").digest

@@ -168,7 +168,7 @@ def _built(read: Sequence[Member], unusable: Sequence[Quarantined], turned_away:
         raise OneshotError(
             f"uploads: all of them know one class, {names[0]}; add some that know another to tell it from"
         )
-    spec = _common_spec([one.description.spec for one in members], len(names))
+    spec = _common_spec(members, len(names))
     tones = _common_tones([one.description.tones for one in members])
     uploads = _uploads(members, spec, names, [*unusable, *others, *crowded, *turned_away])
     return Federation(spec, tones, names, tuple(members), uploads)
@@ -232,9 +232,11 @@ def _most_common(values: Sequence[T]) -> T:
     return Counter(values).most_common(1)[0][0]
 
 
-def _common_spec(specs: Sequence[DataSpec], classes: int) -> DataSpec:
-    mean, std = _most_common([(spec.mean, spec.std) for spec in specs])
-    return DataSpec(specs[0].channels, specs[0].size, classes, mean, std)
+def _common_spec(members: Sequence[Member], classes: int) -> DataSpec:
+    """Normalised as most classifiers want their images: decoders draw pixels, whatever mean their files tell."""
+    asking = [one for one in members if one.description.kind == "classifier"] or members
+    mean, std = _most_common([(one.description.spec.mean, one.description.spec.std) for one in asking])
+    return DataSpec(*_images_of(members[0]), classes, mean, std)
 
 
 def _common_tones(all_tones: Sequence[Tones]) -> Tones:

@@ -106,21 +106,25 @@ def choices(group: str) -> dict[str, Path]:
     return dict(sorted({path.stem: path for path in paths if not path.stem.startswith("_")}.items()))
 
 
+EXAMPLES = {"model": "cnn2", "cvae": "cvae_mlp"}
+"""A choice of each group of architectures that is one by its name alone."""
+
+
 def architecture(name: str, group: str = "model") -> DictConfig:
     """The settings of one architecture by its name.
 
     Raises:
         OneshotError: there is none of that name, or it stands for several, or for one only inside a configuration.
     """
-    node = choice(group, name)
+    node, example = choice(group, name), f"for instance {EXAMPLES[group]}"
     if "names" in node or OmegaConf.is_missing(node, "names"):
-        raise OneshotError(f"{group}: {name} stands for several architectures; name one of them, for instance cnn2")
+        raise OneshotError(f"{group}: {name} stands for several architectures; name one of them, {example}")
     try:
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise OneshotError(
             f"{group}: {name} says too little by its name alone, it has values that only a configuration gives; name "
-            "another, for instance cnn2"
+            f"another, {example}"
         ) from error
     return node
 

@@ -19,13 +19,14 @@ from oneshot_fl.config.compose import architecture as chosen
 from oneshot_fl.config.compose import plain
 from oneshot_fl.config.rules import check_call, target_of
 from oneshot_fl.errors import OneshotError, named_line
-from oneshot_fl.fits import shown
+from oneshot_fl.fits import problem, shown
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import Layout, ModelFile
 from oneshot_fl.models.per_architecture import together
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
+from oneshot_fl.values import Count
 
 CLASSIFIERS = frozenset(
     {
@@ -61,7 +62,7 @@ def build(
     Raises:
         OneshotError: an architecture is not allowed or cannot be built, or its tensors are not those of the file.
     """
-    make = partial(_make, description, architectures(description, allow=allow, source=source))
+    make = partial(_make, description, architectures(description, allow=allow, source=source), source)
     with seeded(0, "model file"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _refused_as_line(lambda: _within(layout, make, source), source)
@@ -130,10 +131,21 @@ def _without_spec(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     return lambda spec: make()
 
 
-def _make(description: ModelDescription, chosen: tuple[Architecture, ...]) -> nn.Module:
+def _make(description: ModelDescription, chosen: tuple[Architecture, ...], source: str) -> nn.Module:
     """All of them together, or the decoder of the only one."""
     model = together([one.build(description.spec) for one in chosen])
-    return model if description.kind == "classifier" else model.decoder  # type: ignore[return-value]
+    return model if description.kind == "classifier" else _decoder_of(model, source)
+
+
+def _decoder_of(vae: nn.Module, source: str) -> nn.Module:
+    decoder, latent = getattr(vae, "decoder", None), getattr(vae, "latent", None)
+    if not isinstance(decoder, nn.Module) or problem(latent, Count):
+        lacking = "latent, the length of its noise" if isinstance(decoder, nn.Module) else "decoder"
+        raise OneshotError(
+            f"{source}: its architecture makes a {type(vae).__name__}, which is no conditional VAE (no {lacking}); "
+            "name what makes the whole VAE, although the file holds its decoder alone (docs/howto/upload-format.md)"
+        )
+    return decoder
 
 
 def _within(layout: Layout | None, make: Callable[[], nn.Module], source: str) -> nn.Module:
@@ -152,10 +164,16 @@ def _within(layout: Layout | None, make: Callable[[], nn.Module], source: str) -
 
 def _compare(expected: Layout, given: Layout, source: str) -> None:
     for name in sorted(expected.keys() ^ given.keys()):
-        raise OneshotError(f"{source}: tensor {shown(name)} is {'missing' if name in expected else 'unexpected'}")
+        whole = "; a decoder's file holds decoder.state_dict()" * (
+            name.removeprefix("decoder.") in expected.keys() - {name}
+        )
+        raise OneshotError(
+            f"{source}: tensor {shown(name)} is {'missing' if name in expected else 'unexpected'}{whole}"
+        )
     for name, wanted in expected.items():
         if given[name] != wanted:
-            raise OneshotError(f"{source}: tensor {name} is {_shown(given[name])}, expected {_shown(wanted)}")
+            cast = f"; save it as {wanted[0]}" * (given[name][1:] == wanted[1:])
+            raise OneshotError(f"{source}: tensor {name} is {_shown(given[name])}, expected {_shown(wanted)}{cast}")
 
 
 def _shown(told: tuple[torch.dtype, tuple[int, ...]]) -> str:

@@ -13,7 +13,7 @@ from oneshot_fl.config.needs import asking, method_needs, no_features
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
@@ -21,9 +21,10 @@ from oneshot_fl.models.bank import all_alike, has_features
 from oneshot_fl.models.bank import architecture as structure
 from oneshot_fl.models.described import Kind
 from oneshot_fl.parts.slots import UploadStep, kinds_used
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import Recipe, described
+from oneshot_fl.seeds import seeded
 
 OF_CLIENTS = ("data", "partition", "clients", "model", "cvae", "proxy", "attack", "communication_rounds", "development")
 """Groups and keys of what has happened before uploads arrive."""
@@ -35,6 +36,8 @@ NEVER_MET = {
     "clients_start": "needs the weights that the clients began at, which no upload tells",
 }
 """Needs of a method that uploads do not meet."""
+USING: Mapping[Kind, str] = {"classifier": "fedchorus", "decoder": "fedcvae_ens"}
+"""A method that asks for no other uploads than those of a kind."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,9 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     begins = target_of("method.init", plain(init)) if init else None
     used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
-    unused = {kind: f"is a {kind}, which method={cfg.method.name} does not use" for kind in kinds}
+    unused = {
+        kind: f"is a {kind}, which method={cfg.method.name} does not use; method={USING[kind]} does" for kind in kinds
+    }
     return Entrance(optional(cfg.gate), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
 
 
@@ -97,6 +102,11 @@ def serving_of(
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures, spec))
     _check_met(serving, uploads, spec)
+    if _begins_alone(serving, uploads, spec):
+        notes.append(
+            "no classifier has the server's architecture, classes and normalisation: the server's model begins "
+            "untrained, where method.init would average theirs"
+        )
     return serving, notes
 
 
@@ -178,8 +188,8 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
         raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
     if "own_decoder" in needs:
         _check_lengths(method, uploads)
-    members = {structure(one.student(spec, 0)) for one in serving.student.architectures}
-    if "same_architecture" in needs and members != set(map(structure, uploads.models)):
+        _check_own_decoder(method, uploads.decoders[0], spec)
+    if "same_architecture" in needs and _members(serving, spec) != set(map(structure, uploads.models)):
         raise OneshotError(
             f"{method}: averaging needs uploads of the server's architecture, with one list of classes and one "
             "normalisation; choose a method that distils, for instance method=fedchorus"
@@ -201,6 +211,37 @@ def _check_lengths(method: str, uploads: Uploads) -> None:
             f"{method}: the server's decoder and those that were uploaded must draw from noise of one length, not "
             f"{' and '.join(map(str, lengths))}; choose another method, for instance method=fedcvae_ens"
         )
+
+
+def _check_own_decoder(method: str, first: DecoderUpload, spec: DataSpec) -> None:
+    """A decoder of the server's own, built as the first, can be taught to draw all classes."""
+    import torch
+
+    with seeded(0, "trial"):
+        vae = first.build()
+    noise = torch.zeros(spec.classes, first.latent)
+    images = torch.zeros(spec.classes, spec.channels, spec.size, spec.size)
+    try:
+        vae.distance(vae.decoder.logits(noise, torch.arange(spec.classes)), images)
+    except Exception as error:  # whatever a VAE raises over labels is its answer
+        raise OneshotError(
+            f"{method}: the server would learn a decoder as that of {first.name}, but its {type(vae).__name__} cannot "
+            f"be taught {spec.classes} classes ({named_line(error)}); choose method=fedcvae_ens, or name one of "
+            "conf/cvae in that file"
+        ) from error
+
+
+def _members(serving: Serving, spec: DataSpec) -> set[str]:
+    """The structures of the server's models."""
+    return {structure(one.student(spec, 0)) for one in serving.student.architectures}
+
+
+def _begins_alone(serving: Serving, uploads: Uploads, spec: DataSpec) -> bool:
+    """Whether the server's model would begin at the classifiers that are built alike, and there is none."""
+    init = serving.config["method"].get("init")
+    begins = target_of("method.init", plain(init)) if init else None
+    wanted = "classifiers" in getattr(begins, "uses", ()) and bool(uploads.classifiers)
+    return wanted and not _members(serving, spec) & set(map(structure, uploads.models))
 
 
 def _without_features(uploads: Uploads, spec: DataSpec) -> list[str]:

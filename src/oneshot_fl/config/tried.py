@@ -10,7 +10,9 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
+from oneshot_fl.models.soundness import drawn_wrong
 from oneshot_fl.models.trial import NO_LOGITS, answered, are_probabilities
+from oneshot_fl.seeds import seeded, torch_generator
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
 """How many images a model is asked about, and in words: one alone shows what drops a batch's axis, as `.squeeze()`."""
@@ -96,6 +98,8 @@ def require_runs(
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             counted = _other_count(shape, wanted, classes)
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}{counted}")
+        if not classifies and (wrong := drawn_wrong(answer)):
+            raise OneshotError(f"{name}: {wrong}")
         if classifies and not torch.allclose(model(given[0]), answer, rtol=1e-3, equal_nan=True):
             raise OneshotError(
                 f"{name}: its model answers the same images otherwise every time, also in evaluation mode; give what "
@@ -150,10 +154,11 @@ def _given(told: ModelDescription, known: Sequence[Architecture], count: int) ->
     spec = told.spec
     if told.kind == "classifier":
         return (torch.zeros(count, spec.channels, spec.size, spec.size),)
-    return torch.zeros(count, latent_of(known[0], spec)), torch.zeros(count, dtype=torch.long)
+    noise = torch.randn(count, latent_of(known[0], spec), generator=torch_generator(0, "trial"))
+    return noise, torch.arange(count) % spec.classes
 
 
 def latent_of(architecture: Architecture, spec: DataSpec) -> int:
-    """How many numbers a decoder of a VAE draws an image from."""
-    with torch.device("meta"):
+    """How many numbers a decoder of a VAE draws an image from; somebody else's builder may compute with its weights."""
+    with torch.device("cpu" if architecture.is_foreign else "meta"), seeded(0, "trial"):
         return architecture.build(spec).latent  # type: ignore[return-value]  # a `CVAE`

@@ -195,7 +195,7 @@ def _check_architecture(told: Mapping[str, Any], source: str, key: str) -> None:
     """Whether it has a name or a target, and its arguments are plain and few."""
     target = told.get("_target_")
     if problem(told.get("name", target), ShortText) or problem(target, ShortText | None):
-        raise OneshotError(f"{source}: {key} needs a name of conf/model, or a _target_")
+        raise OneshotError(f"{source}: {key} needs a name of conf/model (a decoder's of conf/cvae), or a _target_")
     if target is None and len(told) > 1:
         raise OneshotError(f"{source}: {key} has arguments but no _target_; give a name alone, or the _target_")
     arguments = {name: value for name, value in told.items() if name != "_target_"}

@@ -1,8 +1,10 @@
 """What is asked of every trained model before it is stored."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+MISSED = 1e-3
+"""How far a pixel may lie outside [0, 1]: what a resize leaves of rounding."""
 TURNED_AWAY = "gate=checks turns such uploads away"
 """The remedy where uploads are not finite."""
 
@@ -23,3 +25,15 @@ def first_not_finite(model: nn.Module) -> str:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return name
     return ""
+
+
+def drawn_wrong(images: Tensor) -> str | None:
+    """What is wrong with images `[n, C, H, W]` that a decoder has drawn, whose pixels are to be from 0 to 1."""
+    low, high = float(images.min()), float(images.max())
+    if not bool(torch.isfinite(images).all()):
+        return "draws images whose pixels are not finite"
+    if low < -MISSED or high > 1 + MISSED:
+        return (
+            f"draws pixels from {low:.3g} to {high:.3g}, which are to be from 0 to 1; let its decoder end in a sigmoid"
+        )
+    return None

@@ -19,6 +19,7 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import named_line
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.models.place import place_of
+from oneshot_fl.models.soundness import drawn_wrong
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
@@ -159,14 +160,15 @@ class Gate:
 
     @torch.no_grad()
     def _of_images(self, decoders: list[DecoderUpload]) -> dict[str, str]:
-        """Decoders that draw no images."""
+        """Decoders that draw no images, of whatever class they say they know."""
         reasons = {}
         for upload in decoders:
             y = upload.label_counts.nonzero().flatten()
             model, pieces = upload.model.eval(), in_pieces(y, self.spec.size)
-            drawn = (model(torch.zeros(len(piece), upload.latent), piece) for piece in pieces)
-            if not all(bool(torch.isfinite(images).all()) for images in drawn):
-                reasons[upload.name] = "draws images whose pixels are not finite"
+            rng = torch_generator(0, "gate", "noise")
+            drawn = (model(torch.randn(len(piece), upload.latent, generator=rng), piece) for piece in pieces)
+            if wrong := next((reason for images in drawn if (reason := drawn_wrong(images))), None):
+                reasons[upload.name] = wrong
         return reasons
 
 

@@ -1,5 +1,8 @@
 """Files of strangers become one federation: what fits is aligned by the names of classes, what does not stays out."""
 
+import re
+import sys
+
 import pytest
 import torch
 
@@ -183,6 +186,68 @@ def test_decoders_draw_the_federations_classes(write, folder):
     assert second.unknown == (0,)
 
 
+def test_decoders_have_no_say_in_how_classifiers_want_their_images(write, folder):
+    for name in ("a", "b"):
+        write(name, kind="decoder", model="cvae_mlp", label_counts=(1, 1, 1), mean=0.0)
+    assert _of(folder).spec.mean == (0.0,)
+    write("c")
+    federation = _of(folder)
+    assert federation.spec.mean == (0.5,)
+    assert not isinstance(federation.uploads.models[0], AlignedClassifier)
+
+
+@pytest.fixture
+def write_vae(folder, tmp_path, monkeypatch):
+    """Write an upload of a user's own decoder: what it draws of scores `x` and noise `z`, and its VAE's latent."""
+
+    def write_vae(name: str, *, draws: str = "x.sigmoid()", latent: str = "self.latent = 2") -> str:
+        (tmp_path / f"{name}_vae.py").write_text(
+            "import torch\n"
+            "class Decoder(torch.nn.Linear):\n"
+            "    def forward(self, z, y): return self.drawn(super().forward(z).view(-1, 1, 8, 8), z)\n"
+            f"    def drawn(self, x, z): return {draws}\n"
+            "class Own(torch.nn.Module):\n"
+            f"    def __init__(self): super().__init__(); self.decoder = Decoder(2, 64); {latent}\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, f"{name}_vae", raising=False)
+        target = f"{name}_vae.Own"
+        told = ModelDescription("decoder", ({"_target_": target},), SMALL, tuple("abc"), label_counts=(1, 1, 1))
+        weights = {"weight": torch.ones(64, 2), "bias": torch.zeros(64)}
+        write_model(folder / f"{name}.safetensors", weights, told)
+        return target
+
+    return write_vae
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        (
+            {"draws": "-8 * x"},
+            "draws pixels from -.* to .*, which are to be from 0 to 1; let its decoder end in a sigmoid",
+        ),
+        ({"draws": "255 * x.sigmoid()"}, "draws pixels from .* to .*, which are to be from 0 to 1"),
+        ({"draws": "x.sigmoid() / (z.abs().sum() == 0)"}, "draws images whose pixels are not finite"),
+        ({"latent": "self.z_dim = 2"}, r"makes a Own, which is no conditional VAE \(no latent, .*upload-format"),
+        ({"latent": "self.latent = 2.0"}, r"makes a Own, which is no conditional VAE \(no latent, "),
+        ({"latent": "self.latent = 2; self.decoder = None"}, r"makes a Own, .* \(no decoder\)"),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_a_decoder_that_draws_no_pixels_is_quarantined(own, reason, write, write_vae, folder):
+    write("one", kind="decoder", model="cvae_mlp", label_counts=(1, 1, 1))
+    target = write_vae("own", **own)
+    assert re.search(reason, _reasons(_of(folder, allow=[target]))["own.safetensors"])
+
+
+def test_somebody_elses_decoder_is_used_as_it_is(write_vae, folder):
+    target = write_vae("own", latent="self.latent = 2 * int(self.decoder.weight.isfinite().all())")
+    (upload,) = _of(folder, allow=[target]).uploads.decoders
+    assert upload.latent == 2
+    torch.testing.assert_close(upload.model(torch.ones(1, 2), torch.zeros(1))[0, 0, 0, 0], torch.tensor(2.0).sigmoid())
+
+
 @pytest.fixture
 def write_own(folder, tmp_path, monkeypatch):
     """Write an upload whose model is a user's own class: `width` scores of `images`, `then` done to them."""
@@ -232,8 +297,8 @@ def test_a_model_that_no_server_could_invert_is_quarantined(write, write_own, fo
 @pytest.mark.parametrize(
     ("method", "names", "reason"),
     [
-        ("fedchorus", ("a", "b", "c"), "is a decoder, which method=fedchorus does not use"),
-        ("fedcvae_kd", ("x", "y"), "is a classifier, which method=fedcvae_kd does not use"),
+        ("fedchorus", ("a", "b", "c"), "is a decoder, which method=fedchorus does not use; method=fedcvae_ens does"),
+        ("fedcvae_kd", ("x", "y"), "is a classifier, which method=fedcvae_kd does not use; method=fedchorus does"),
         ("fedmho", ("a", "b", "c", "x", "y"), None),
     ],
 )

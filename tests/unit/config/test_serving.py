@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from oneshot_fl.config.compose import architecture, plain, reading_also, recipe
 from oneshot_fl.config.serving import entrance_of, serving_of
@@ -148,6 +149,50 @@ def test_one_decoder_learns_from_those_of_others_with_noise_of_one_length():
         serving(4, 6, 4)
     assert serving(6, 6).method.name == "fedcvae_kd"
     assert serving(4, 6, method="fedcvae_ens").method.name == "fedcvae_ens"
+
+
+class OtherVae(nn.Module):
+    """Somebody's own: it draws two classes, and has no distance unless it is given one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latent, self.decoder = 4, mlp(replace(SMALL, classes=2), latent=4, hidden=8).decoder
+
+
+class NearVae(OtherVae):
+    """The same with a distance."""
+
+    def distance(self, logits, x):
+        return (logits - x).sum()
+
+
+@pytest.mark.parametrize(
+    ("vae", "why"),
+    [(OtherVae, "OtherVae cannot be taught 2 classes .*distance"), (NearVae, "NearVae cannot be taught 3")],
+)
+def test_the_server_learns_no_decoder_that_cannot_be_taught_all_classes(vae, why):
+    def serving(spec, method):
+        first = replace(decoder_of(mlp(spec, latent=4, hidden=8), [1] * spec.classes), build=vae, name="own")
+        return serving_of(uploads_of([], [], [first]), spec, [], ["trainer=cpu", f"method={method}"])[0]
+
+    spec = SMALL if vae is NearVae else replace(SMALL, classes=2)
+    with pytest.raises(
+        OneshotError, match=rf"^method=fedcvae_kd: .* as that of own, .*{why}.*choose method=fedcvae_ens"
+    ):
+        serving(spec, "fedcvae_kd")
+    assert serving(spec, "fedcvae_ens").method.name == "fedcvae_ens"
+    assert serving(replace(SMALL, classes=2), "fedcvae_kd" if vae is NearVae else "fedcvae_ens").student
+
+
+def test_a_server_that_finds_no_classifier_of_its_own_to_begin_at_says_so():
+    vaes = [decoder_of(mlp(SMALL, latent=4, hidden=8), [1, 2, 3])]
+    models = [_architecture(name).build(SMALL) for name in ("cnn2", "lenet5")]
+    for server, told in {"cnn2": False, "cnn2_group": True}.items():
+        given = uploads_of(models, [1, 1], vaes)
+        _, notes = serving_of(
+            given, SMALL, [_architecture("cnn2")], ["trainer=cpu", "method=fedmho", f"server_model={server}"]
+        )
+        assert ["begins untrained" in note for note in notes] == [True] * told
 
 
 def test_only_uploads_of_one_architecture_are_stacked():
