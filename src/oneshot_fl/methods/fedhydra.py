@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oneshot_fl.parts.ensembles import Fixed
+from oneshot_fl.parts.ensembles import Fixed, label_scores
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.values import NotNegative, Positive
@@ -100,13 +100,22 @@ class StratifiedAggregation(Fixed):
 
     def forward(self, votes: Votes) -> Tensor:
         """SA logits `[b, c]`."""
-        answers = votes.P if self.space == "logits" else votes.P.softmax(dim=2)
-        weighed = (self.rows[votes.y].T.unsqueeze(2) * self.columns.T.unsqueeze(1) * answers).sum(dim=0)
+        weights = self.rows[votes.y].T.unsqueeze(2) * self.columns.T.unsqueeze(1)
+        return self._spoken((weights * self._answers(votes)).sum(dim=0))
+
+    def label_scores(self, votes: Votes) -> Tensor:
+        """As `parts.ensembles.label_free` would have them, `[b, c]`."""
+        return label_scores(self.rows, self.columns.T.unsqueeze(1) * self._answers(votes), self._spoken)
+
+    def _answers(self, votes: Votes) -> Tensor:
+        return votes.P if self.space == "logits" else votes.P.softmax(dim=2)
+
+    def _spoken(self, weighed: Tensor) -> Tensor:
         if self.space == "logits":
             return self.scale * weighed
         smallest = torch.finfo(weighed.dtype).tiny
         known = weighed.clamp_min(smallest)  # clients may give all classes that U leaves them a probability of 0
-        return self.scale * (known / known.sum(dim=1, keepdim=True)).log()
+        return self.scale * (known / known.sum(dim=-1, keepdim=True)).log()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Sums are written as products and sums and not as `einsum`, which mixed precision would compute in bf16.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
@@ -10,11 +11,15 @@ from torch import Tensor, nn
 
 from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
+from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import EnsembleFunction, Votes, answered, taught
 from oneshot_fl.recipe import needs_of
 from oneshot_fl.values import NotNegative
+
+LOGITS_AT_ONCE = 2**24
+"""Of all labels that are weighed in one product: 64 MB."""
 
 
 class Fixed(nn.Module):
@@ -93,8 +98,14 @@ class LabelShareWeighted(Fixed):
 
     def forward(self, votes: Votes) -> Tensor:
         """Weighted by the label that an image was made for."""
-        P = logits_by_the_batch(self.clients, votes.x) if self.by_the_batch else votes.P
-        return (self.shares[:, votes.y].unsqueeze(2) * P).sum(dim=0)
+        return (self.shares[:, votes.y].unsqueeze(2) * self._heard(votes)).sum(dim=0)
+
+    def label_scores(self, votes: Votes) -> Tensor:
+        """As `label_free` would have them, with the clients asked once."""
+        return label_scores(self.shares.T, self._heard(votes), lambda logits: logits)
+
+    def _heard(self, votes: Votes) -> Tensor:
+        return logits_by_the_batch(self.clients, votes.x) if self.by_the_batch else votes.P
 
 
 class ProbabilityAverage(Fixed):
@@ -142,7 +153,8 @@ def label_free(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ense
 
     The papers do not say how an ensemble that depends on the label is tested; this is our reading: the label that
     agrees best with itself. Probabilities are compared, not logits, because stratified aggregation scales the logits of
-    each hypothesis differently. An ensemble that does not need `labels` is asked once and keeps its own ranking.
+    each hypothesis differently. An ensemble that does not need `labels` is asked once and keeps its own ranking; one
+    that has `label_scores(votes)` is asked once for all of them.
 
     Args:
         key: of the ensemble in the configuration, as errors name it.
@@ -157,4 +169,26 @@ def label_free(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ense
 
     if "labels" not in needs_of(ensemble):
         return scores(0)
+    if at_once := getattr(ensemble, "label_scores", None):
+        found: Tensor = at_once(votes)
+        return found
     return torch.stack([scores(j)[:, j] for j in range(votes.P.shape[2])], dim=1)
+
+
+def label_scores(rows: Tensor, heard: Tensor, spoken: Callable[[Tensor], Tensor]) -> Tensor:
+    """What `label_free` asks of an ensemble that weighs clients by the label, `[b, c]`: one product for many labels.
+
+    Args:
+        rows: a label's weights of the clients, `[c, m]`.
+        heard: what is weighed, `[m, b, c]`.
+        spoken: the ensemble's logits of what weighing has left, both `[l, b, c]`.
+    """
+    clients, images, classes = heard.shape
+    flat = at_least_float32(heard).view(clients, -1)
+    scores = []
+    for labels in torch.arange(classes, device=heard.device).split(max(1, LOGITS_AT_ONCE // flat.shape[1])):
+        with torch.autocast(heard.device.type, enabled=False):
+            mixed = (rows[labels].to(flat) @ flat).view(len(labels), images, classes)
+        logs = spoken(mixed).log_softmax(dim=2)
+        scores.append(logs.gather(2, labels.view(-1, 1, 1).expand(-1, images, 1)).squeeze(2))
+    return torch.cat(scores).T

@@ -28,7 +28,11 @@ DASHES: tuple[Any, ...] = ("-", (0, (7, 3)), (0, (2, 2)), (0, (9, 3, 2, 3)))
 LONGEST_NAME = 40
 """Characters of a class's name that are shown; of a longer one, its beginning and its end."""
 BUBBLE = 500
-"""Area of the largest bubble, in square points."""
+"""Area of the largest bubble, in square points, where cells have their whole size."""
+LONGEST_SIDE = 20.0
+"""Inches that cells take at the most, in a row or a column; of more than fit, each is smaller."""
+MOST_NAMED = 60
+"""Classes or clients along an axis; of more only every second is named, or every third."""
 Labelled = tuple[Tensor, Tensor]
 """Images, uint8 `[n, C, H, W]`, and their labels."""
 
@@ -132,38 +136,54 @@ def line_styles() -> Iterator[dict[str, Any]]:
 def partition_bubbles(counts: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Samples of every class at every client, `[m, c]`: the area of a bubble is the count (FedHydra, Fig. 9)."""
     clients, classes = counts.shape
-    figure, axes = new_figure(max(4.8, 3.4 + 0.45 * classes), 2.2 + 0.45 * clients + _room(class_names))
+    across, down = _side(0.45, classes), _side(0.45, clients)
+    figure, axes = new_figure(max(4.8, 3.4 + across), 2.2 + down + _room(class_names))
+    largest = BUBBLE * (min(across / classes, down / clients) / 0.45) ** 2
     k, j = np.nonzero(counts)
-    bubbles = axes.scatter(j, k, s=BUBBLE * counts[k, j] / counts.max(), alpha=0.75, color=COLOURS[0], linewidths=0)
+    bubbles = axes.scatter(j, k, s=largest * counts[k, j] / counts.max(), alpha=0.75, color=COLOURS[0], linewidths=0)
     axes.set(xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
     figure.suptitle("Training samples of each client by class; in all: right and top", fontsize=10)
     _name_classes(axes, class_names)
-    axes.set_yticks(range(clients))
+    axes.set_yticks(_named(clients))
     axes.grid(alpha=0.2)
     totals = axes.secondary_yaxis("right"), axes.secondary_xaxis("top")
-    totals[0].set_yticks(range(clients), [str(total) for total in counts.sum(axis=1)])
-    totals[1].set_xticks(range(classes), [str(total) for total in counts.sum(axis=0)], rotation=90, fontsize=8)
+    of_clients, of_classes = _named(clients), _named(classes)
+    totals[0].set_yticks(of_clients, [str(total) for total in counts.sum(axis=1)[of_clients]])
+    totals[1].set_xticks(of_classes, [str(total) for total in counts.sum(axis=0)[of_classes]], rotation=90, fontsize=8)
     for axis in totals:
         axis.tick_params(length=0)
     handles, labels = bubbles.legend_elements(
-        "sizes", num=3, color=COLOURS[0], alpha=0.75, func=lambda area: area * counts.max() / BUBBLE
+        "sizes", num=3, color=COLOURS[0], alpha=0.75, func=lambda area: area * counts.max() / largest
     )
+    beside = 1 + 0.45 / max(across, 4.5)  # of the axes' width: room for the totals
     axes.legend(
-        handles, labels, title="samples", loc="upper left", bbox_to_anchor=(1.1, 1), labelspacing=1.3, frameon=False
+        handles, labels, title="samples", loc="upper left", bbox_to_anchor=(beside, 1), labelspacing=1.3, frameon=False
     )
     return figure
 
 
 def _name_classes(axes: "Axes", class_names: tuple[str, ...]) -> None:
     """Along the horizontal axis, upright where they are long."""
-    names = list(map(_shown, class_names))
-    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+    there = _named(len(class_names))
+    axes.set_xticks(
+        there, [_shown(class_names[j]) for j in there], rotation=90 if max(map(len, class_names)) > 2 else 0
+    )
+
+
+def _side(cell: float, cells: int) -> float:
+    """Inches of so many cells in a row."""
+    return min(cell * cells, LONGEST_SIDE)
+
+
+def _named(cells: int) -> range:
+    """The cells of a row that are named."""
+    return range(0, cells, -(-cells // MOST_NAMED))
 
 
 def confusion_map(confusion: np.ndarray, class_names: tuple[str, ...]) -> "Figure":
     """Shares of every class's test images by what they were called, of counts `[c, c]`; a class without any is grey."""
     classes, images = len(confusion), confusion.sum(axis=1, keepdims=True)
-    side, room = min(0.45 * classes, 20), _room(class_names)
+    side, room = _side(0.45, classes), _room(class_names)
     figure, axes = new_figure(max(4.8, 3 + side + room), 1.8 + side + room)
     axes.set_facecolor("lightgrey")
     shares = np.where(images > 0, confusion / np.maximum(images, 1), np.nan)
@@ -172,7 +192,7 @@ def confusion_map(confusion: np.ndarray, class_names: tuple[str, ...]) -> "Figur
     figure.suptitle("Test images of each class by what the server calls them", fontsize=10)
     figure.colorbar(picture, ax=axes, label="share of the class", shrink=0.8)
     _name_classes(axes, class_names)
-    axes.set_yticks(range(classes), list(map(_shown, class_names)))
+    axes.set_yticks(_named(classes), [_shown(class_names[j]) for j in _named(classes)])
     if confusion.size <= ANNOTATED_CELLS:
         for (j, called), count in np.ndenumerate(confusion):
             axes.text(
@@ -191,7 +211,8 @@ def guidance_maps(U: Tensor, class_names: tuple[str, ...], used: Sequence[str]) 
     classes, clients = U.shape
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(7.6, 4 + 0.9 * classes), 2 + 0.4 * clients + _room(class_names)), layout="constrained")
+    size = max(7.6, 4 + 2 * _side(0.45, classes)), 2 + _side(0.4, clients) + _room(class_names)
+    figure = Figure(figsize=size, layout="constrained")
     maps = {
         "$U_r$: of each class, shares of the clients": normalised_rows(U),
         "$U_c$: of each client, shares of the classes": normalised_columns(U),
@@ -206,7 +227,8 @@ def guidance_maps(U: Tensor, class_names: tuple[str, ...], used: Sequence[str]) 
 def _heat_map(axes: "Axes", values: np.ndarray, title: str, class_names: tuple[str, ...], used: Sequence[str]) -> Any:
     picture = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axes.set(xlabel="class", ylabel="client")
-    axes.set_yticks(range(len(used)), [literal(name.removeprefix("client ")) for name in used])
+    there = _named(len(used))
+    axes.set_yticks(there, [literal(used[k].removeprefix("client ")) for k in there])
     axes.set_title(title, fontsize=10)
     _name_classes(axes, class_names)
     if values.size <= ANNOTATED_CELLS:

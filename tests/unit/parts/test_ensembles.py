@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.parts import ensembles
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
     LabelShareWeighted,
@@ -91,6 +92,40 @@ def test_label_free_scores_every_class_under_its_own_hypothesis():
     # y=0 gives [1.625, 1.75], y=1 gives [1.9, 3.4]: log sigmoid(1.625 - 1.75) and log sigmoid(3.4 - 1.9)
     expected = [-math.log1p(math.exp(0.125)), -math.log1p(math.exp(-1.5))]
     assert_close(label_free(ensemble, votes_of(logits)), torch.tensor([expected]))
+
+
+@pytest.mark.parametrize("space", ["logits", "probabilities"])
+@pytest.mark.parametrize("at_once", [1, 2 * 4 * 5, 10**6])
+def test_label_scores_are_those_of_one_label_after_another(space, at_once, monkeypatch):
+    monkeypatch.setattr(ensembles, "LOGITS_AT_ONCE", at_once)
+    ensemble = StratifiedAggregation(_server(1, 1, 1, guidance=torch.rand(5, 3)), scale=2.0, in_model=True, space=space)
+    votes = votes_of(torch.randn(3, 4, 5))
+    one_by_one = [ensemble(votes._replace(y=torch.full((4,), j))).log_softmax(1)[:, j] for j in range(5)]
+    assert_close(label_free(ensemble, votes), torch.stack(one_by_one, dim=1))
+
+
+def test_label_scores_are_no_sums_in_bf16():
+    ensemble = StratifiedAggregation(_server(1, 1, guidance=torch.rand(3, 2)), scale=1.0, in_model=True, space="logits")
+    votes = votes_of(torch.randn(2, 4, 3))
+    exact = label_free(ensemble, votes)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(label_free(ensemble, votes), exact)
+
+
+@pytest.mark.parametrize("bn", ["eval", "batch"])
+def test_clients_that_normalise_by_the_batch_are_asked_once_for_all_labels(bn):
+    models = [nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.BatchNorm1d(3)).eval() for _ in range(2)]
+    server = server_of(models, label_counts=torch.tensor([[1, 0, 3], [1, 1, 3]]))
+    ensemble, asked = LabelShareWeighted(server, bn=bn), []
+    for model in models:
+        model.register_forward_hook(lambda *_: asked.append(1))
+    x = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        votes = votes_of(torch.stack([model(x) for model in models]))._replace(x=x)
+        one_by_one = [ensemble(votes._replace(y=torch.full((4,), j))).log_softmax(1)[:, j] for j in range(3)]
+        asked.clear()
+        assert_close(label_free(ensemble, votes), torch.stack(one_by_one, dim=1))
+    assert len(asked) == (2 if bn == "batch" else 0)
 
 
 class _Masked(LogitAverage):

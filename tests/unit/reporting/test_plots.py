@@ -7,6 +7,9 @@ import torch
 from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.reporting.earlier import FIGURES
 from oneshot_fl.reporting.plots import (
+    BUBBLE,
+    LONGEST_SIDE,
+    MOST_NAMED,
     accuracy_curve,
     confusion_map,
     draw_all,
@@ -31,6 +34,23 @@ def test_bubbles_have_areas_in_proportion_to_counts_and_none_for_zero():
     assert axes.get_legend().get_title().get_text() == "samples"
     assert bubbles.get_offsets().tolist() == [[0, 0], [0, 1], [1, 1]]
     np.testing.assert_allclose(bubbles.get_sizes() / bubbles.get_sizes()[0], [1, 0.25, 0.5])
+
+
+def test_figures_of_many_classes_and_clients_stay_of_a_size_that_a_screen_shows():
+    names = tuple(f"class {j}" for j in range(200))
+    counts = np.arange(100 * 200).reshape(100, 200)
+    maps = {
+        "partition": partition_bubbles(counts, names),
+        "confusion": confusion_map(np.eye(200), names),
+        "guidance": guidance_maps(torch.rand(200, 100), names, [f"client {k}" for k in range(100)]),
+    }
+    for figure in maps.values():
+        assert max(figure.get_size_inches()) <= 2 * LONGEST_SIDE + 5
+        assert all(len(axis.get_ticklocs()) <= MOST_NAMED for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
+    (bubbles,) = maps["partition"].axes[0].collections
+    assert bubbles.get_sizes().max() == pytest.approx(BUBBLE * (LONGEST_SIDE / 200 / 0.45) ** 2)
+    named = [label.get_text() for label in maps["confusion"].axes[0].get_yticklabels()]
+    assert named == [f"class {j}" for j in range(0, 200, 4)]
 
 
 def test_guidance_maps_show_both_normalisations_client_by_class():
