@@ -27,6 +27,9 @@ from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
 
+ALLOWED = 0.25
+"""Running variances that a layer's means may be off, however near the other clients' are."""
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -137,8 +140,9 @@ class Gate:
         """Whose running statistics are much further from its weights than those of others with the same layers."""
         if len(peers) < 3:
             return {}
-        limit = max(0.25, self.times_usual * median(peers.values()))
-        told = f"{limit:.3g}, {self.times_usual:g} times what is usual here"
+        limit = max(ALLOWED, self.times_usual * median(peers.values()))
+        usual = f"{self.times_usual:g} times what is usual here"
+        told = f"{limit:.3g}, {usual if limit > ALLOWED else f'which is allowed also where it is more than {usual}'}"
         return {name: _misfit(far, told) for name, far in peers.items() if far > limit}
 
     def _wrong(self, found: Probed) -> str | None:

@@ -43,7 +43,7 @@ class Witnesses:
     Before that, however many there are, those who answer with numbers that are not finite.
 
     Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
-    against whoever contradicts them.
+    against whoever contradicts them. What a client usually says stays what it says of all recitals.
 
     Args:
         spec: of the images that the models take.

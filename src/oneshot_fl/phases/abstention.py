@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from oneshot_fl.models.per_architecture import mean_probability
-from oneshot_fl.phases.class_figures import rounded
+from oneshot_fl.phases.class_figures import log_odds, rounded
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Of the test images that are answered."""
@@ -36,8 +36,7 @@ def coverages(logits: Tensor, y: Tensor, support: Tensor | None) -> list[Coverag
         y: labels `[n]`.
         support: of `clients_support`, `[n]`.
     """
-    confidence, named = logits.double().softmax(dim=1).max(dim=1)
-    right = named == y
+    confidence, right = log_odds(logits).amax(dim=1), logits.argmax(dim=1) == y
     return [
         Coverage(share, surest(confidence, right, share), None if support is None else surest(support, right, share))
         for share in SHARES

@@ -52,22 +52,30 @@ class ClassFigures:
 def class_figures(logits: Tensor, y: Tensor, *, temperature: float = 1.0) -> ClassFigures:
     """Of logits `[n, c]` on at least one test image with labels `[n]`.
 
-    Probabilities are compared in double precision, because sure answers would tie at 1.
-
     Args:
         temperature: of the probabilities that the model is handed on with, in whose order the AUROC is; how sure it is
             without is what `ece` tells.
     """
     classes, images = logits.shape[1], torch.bincount(y, minlength=logits.shape[1]).tolist()
-    probabilities = (logits.double() / temperature).softmax(dim=1)
+    odds = log_odds(logits / temperature)
+    order = torch.stack([own.unique(return_inverse=True)[1] for own in odds.T], dim=1).double() / len(y)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No (positive|negative) samples")  # those are None here
-        auroc = multiclass_auroc(probabilities, y, num_classes=classes, average=None).tolist()
+        auroc = multiclass_auroc(order, y, num_classes=classes, average=None).tolist()
     return ClassFigures(
         confusion=multiclass_confusion_matrix(logits, y, num_classes=classes).tolist(),
         auroc=[rounded(value) if 0 < own < len(y) else None for value, own in zip(auroc, images, strict=True)],
         ece=calibration_error(logits, y),
     )
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """log(p / (1 - p)) of every class, `[n, c]`: probabilities of sure answers tie at 1, these do not."""
+    wide = logits.detach().double()
+    likeliest, whole = wide.argmax(dim=1, keepdim=True), wide.logsumexp(dim=1, keepdim=True)
+    others = whole + torch.log1p(-(wide - whole).exp())  # of all classes but one, exact unless that one is likeliest
+    without = wide.scatter(1, likeliest, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return wide - others.scatter(1, likeliest, without)
 
 
 def calibration_error(logits: Tensor, y: Tensor) -> float:

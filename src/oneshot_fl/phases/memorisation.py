@@ -51,8 +51,8 @@ def memorisation(synthetic: Tensor, training: Tensor, test: Tensor, *, matched: 
         len(synthetic),
         rounded(float(closer.mean())),
         rounded(float(copied.double().mean())),
-        rounded(float(to_training.median())),
-        rounded(float(to_test.median())),
+        rounded(float(to_training.quantile(0.5))),
+        rounded(float(to_test.quantile(0.5))),
     )
 
 

@@ -76,7 +76,7 @@ def validate(
             raise OneshotError(f"evaluate.validation: the teacher's answers are not finite; {TURNED_AWAY}")
         own = at_least_float32(student(x)).log_softmax(1)
         different += (teacher.argmax(1) != own.argmax(1)).sum()
-        divergence += F.kl_div(own, teacher, reduction="sum", log_target=True)
+        divergence += F.kl_div(own, teacher.exp(), reduction="sum")  # 0 where the teacher excludes a class
     return Validation(of, len(images), float(different) / len(images), float(divergence) / len(images))
 
 

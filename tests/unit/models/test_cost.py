@@ -199,3 +199,10 @@ def test_what_is_recorded_counts_once_for_every_replay():
     for _ in range(2):
         count()
     assert passes.macs == 5 + 2 * 4 * 3 * (3 * 2)  # a pass that weights are trained on counts for three
+
+
+def test_the_linear_layers_of_attention_count_in_evaluation_mode_too():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    linear = 9 * 16 * (3 * 16 + 16 + 2 * 32)  # queries, keys, values and their mixture; up and down
+    assert multiply_accumulates(layer, torch.zeros(1, 9, 16)) == linear
+    assert torch.backends.mha.get_fastpath_enabled()

@@ -129,7 +129,7 @@ def test_answers_that_are_not_finite_are_seen_though_all_weights_are():
     assert "not finite" in GATE(uploads_of([huge], [1])).quarantined[0].reason
 
 
-def _strange(distances: dict[str, list[float]]) -> list[str]:
+def _told_strange(distances: dict[str, list[float]]) -> dict[str, str]:
     """Who is turned away of classifiers whose layers are so many variances away, by what their layers are."""
     sound = Probed(largest=1.0, spread=1.0, doubt=0.5, strangeness=None, layers="", favourite=0, share=0.5)
     probed = {
@@ -137,7 +137,11 @@ def _strange(distances: dict[str, list[float]]) -> list[str]:
         for layers, several in distances.items()
         for number, distance in enumerate(several)
     }
-    return sorted(GATE._of_answers(probed))
+    return GATE._of_answers(probed)
+
+
+def _strange(distances: dict[str, list[float]]) -> list[str]:
+    return sorted(_told_strange(distances))
 
 
 def test_a_model_that_raises_over_many_images_is_turned_away(honest):
@@ -162,6 +166,10 @@ def test_the_usual_is_asked_only_of_three_clients_or_more():
 
 def test_a_quarter_of_a_variance_is_never_too_much():
     assert _strange({"a": [0.01, 0.01, 0.25]}) == []
+    (reason,) = _told_strange({"a": [0.01, 0.01, 0.26]}).values()
+    assert reason.endswith("more than 0.25, which is allowed also where it is more than 4 times what is usual here")
+    (reason,) = _told_strange({"a": [0.1, 0.12, 2.9]}).values()
+    assert reason.endswith("more than 0.48, 4 times what is usual here")
 
 
 def test_networks_of_other_layers_have_a_usual_of_their_own():

@@ -16,8 +16,9 @@ def test_images_of_one_score_count_alike_whatever_their_order():
 
 
 def test_answers_of_one_float32_confidence_are_told_apart():
-    logits = torch.tensor([[20.0, 0.0], [30.0, 0.0]])  # 1 - 2e-9 and 1 - 9e-14: both 1 in single precision
-    assert coverages(logits, torch.tensor([1, 0]), None)[0].server == 1.0
+    for surer in (30.0, 60.0):  # 1 - 9e-14: 1 in single precision; 1 - 9e-27: 1 in double
+        logits = torch.tensor([[surer - 10, 0.0], [surer, 0.0]])
+        assert coverages(logits, torch.tensor([1, 0]), None)[0].server == 1.0
 
 
 def test_the_clients_support_is_their_mean_probability_of_the_servers_class():

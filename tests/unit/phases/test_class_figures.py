@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from oneshot_fl.phases.class_figures import accuracy, balanced_accuracy, calibration_error, class_figures
+from oneshot_fl.phases.class_figures import accuracy, balanced_accuracy, calibration_error, class_figures, log_odds
 
 
 def _logits(*probabilities):
@@ -46,9 +46,19 @@ def test_a_test_set_of_one_class_has_no_auroc():
 
 
 def test_sure_answers_keep_their_order():
-    """In single precision both would be probabilities of 1."""
-    found = class_figures(torch.tensor([[30.0, 0.0], [31.0, 0.0]]), torch.tensor([1, 0]))
-    assert found.auroc == [1.0, 1.0]
+    """Probabilities of both are 1, in single precision or in double."""
+    for surer in (31.0, 60.0):
+        found = class_figures(torch.tensor([[surer - 1, 0.0], [surer, 0.0]]), torch.tensor([1, 0]))
+        assert found.auroc == [1.0, 1.0]
+
+
+def test_log_odds_are_those_of_the_probabilities():
+    logits = torch.randn(20, 5, dtype=torch.double)
+    p = logits.softmax(dim=1)
+    torch.testing.assert_close(log_odds(logits), (p / (1 - p)).log())
+    torch.testing.assert_close(
+        log_odds(torch.tensor([[60.0, 0.0], [7.0, 7.0]])), torch.tensor([[60.0, -60], [0, 0]]).double()
+    )
 
 
 def test_the_calibration_error_is_the_gap_in_every_bin_by_its_share():

@@ -48,6 +48,14 @@ def test_a_student_that_calls_everything_bright_is_wrong_of_the_dark_ones(images
     assert found.divergence == pytest.approx(-(3 * math.log(p_dark) + 5 * math.log(p_bright)) / 8, rel=1e-4)
 
 
+def test_what_a_teacher_excludes_adds_nothing_to_the_divergence(images):
+    def shares(votes):
+        return torch.tensor([[1.0, 0.0, 0.0]]).log().expand(len(votes.y), 3)
+
+    found = _validate(images, FixedLogits([0.0, 0.0, 0.0]), [_ByBrightness()], shares)
+    assert found.divergence == pytest.approx(math.log(3))
+
+
 def test_nothing_can_agree_with_a_teacher_whose_answers_are_no_numbers(images):
     with pytest.raises(OneshotError, match=r"^evaluate\.validation: the teacher's answers are not finite; gate=checks"):
         _validate(images, _ByBrightness(), [_ByBrightness(), FixedLogits([math.nan, 0.0, 0.0])])

@@ -63,8 +63,8 @@ def _total(figure: str, unit: float = 1.0) -> Callable[[Ledger], float | None]:
 
 def _peak(figure: str, unit: float) -> Callable[[Ledger], float | None]:
     def peak(ledger: Ledger) -> float | None:
-        values = [value for entry in ledger.values() if (value := entry.get(figure)) is not None]
-        return max(values) / unit if values and max(values) else None
+        values = [entry.get(figure) for entry in ledger.values()]
+        return None if None in values or not any(values) else max(values) / unit  # type: ignore[type-var, operator]
 
     return peak
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.tables.chosen import check_key, is_told, value_of
@@ -35,7 +35,15 @@ from oneshot_fl.reporting.tables.pairing import (
     seeds_of_all,
     shared_seeds,
 )
-from oneshot_fl.reporting.tables.ranking import FEWEST_BLOCKS, FEWEST_ROWS, Ranking, ranked, ranks_in, same_order
+from oneshot_fl.reporting.tables.ranking import (
+    FEWEST_BLOCKS,
+    FEWEST_ROWS,
+    Ranking,
+    ranked,
+    ranks_in,
+    rows_of_most_runs,
+    same_order,
+)
 from oneshot_fl.reporting.tables.run import Run
 
 
@@ -97,7 +105,7 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     """
     groups = comparable(runs)
     values = [_values(group, measure) for group in groups]
-    rows = list(dict.fromkeys(wanted)) or _most(values)
+    rows = list(dict.fromkeys(wanted)) or sorted(rows_of_most_runs(chain(*map(comparable_sets, values))), key=rank)
     meant = _meant(rows, [list(rows_of(group)) for group in groups])
     if len(rows) < FEWEST_ROWS:
         raise OneshotError(_too_few(rows, unmeasured([run for group in groups for run in group], measure)))
@@ -133,24 +141,6 @@ def _values(group: list[Run], measure: Measure) -> dict[str, Outcomes]:
     """By label, signed so that more is better."""
     rows = {label: outcomes(runs, measure.server) for label, runs in rows_of(group).items()}
     return {label: row.times(measure.sign) for label, row in rows.items() if row.values}
-
-
-def _most(values: Sequence[dict[str, Outcomes]]) -> list[str]:
-    """Of the sets of rows that blocks, or two of them, have in common that of most runs: rows times blocks with all.
-
-    One that can be ranked goes before one that cannot.
-    """
-    blocks = [block for own in values for block in comparable_sets(own)]
-    there = dict.fromkeys(rows for block in blocks for rows in block)
-    sets = dict.fromkeys([*there, *(one & other for one in there for other in there)])
-    most = max(sets, key=lambda rows: _runs_ranked(rows, blocks), default=frozenset[str]())
-    return sorted(most, key=rank)
-
-
-def _runs_ranked(rows: frozenset[str], blocks: Sequence[list[frozenset[str]]]) -> tuple[bool, int]:
-    """Whether these rows can be ranked, and how many runs that would rank."""
-    with_all = sum(any(rows <= some for some in block) for block in blocks)
-    return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all
 
 
 def _seeds(rows: dict[str, Outcomes]) -> set[int]:
@@ -252,7 +242,7 @@ def _over_settings(field: Field) -> list[str]:
 def _tested(ranking: Ranking) -> str:
     alike = "; ".join(", ".join(names) for names in ranking.alike) or "none"
     return (
-        f"{ranking.blocks} blocks, Friedman's chi-square {ranking.statistic:.2f} (p = {ranking.p:.2g}), Kendall's W "
+        f"{ranking.blocks} blocks, Friedman's chi-square {ranking.statistic:.2f} (p = {ranking.p:.3g}), Kendall's W "
         f"{ranking.agreement:.2f}; critical difference {ranking.critical:.2f} (Nemenyi, 95%). Not told apart: {alike}."
     )
 
@@ -330,7 +320,7 @@ def _differences(field: Field, sign: int) -> Sheet:
         told = [f"{percent(gap, signed=True)} {interval(gap, signed=True)}".strip() for gap in gaps]
         cells.append([first, *[""] * n, *told])
         records += [
-            {"row": first, "minus": second, "mean": gap.mean, "ci95_half_width": gap.half_width}
+            {"row": first, "minus": second, "difference": gap.mean, "simultaneous_ci95_half_width": gap.half_width}
             for second, gap in zip(ordered[n + 1 :], gaps, strict=True)
         ]
     held = (

@@ -5,7 +5,7 @@ J. Demsar: Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,6 +15,8 @@ FEWEST_BLOCKS = 2
 LEVEL = 0.95
 ROUNDING = 2e-6
 """How far means of accuracies that are kept with six digits may be apart and be of one number of right answers."""
+MOST_SETS = 4096
+"""Sets of rows that are tried."""
 Block = Mapping[str, float]
 """What every method reached on the same clients; more is better."""
 
@@ -101,3 +103,32 @@ def same_order(first: Mapping[str, float], second: Mapping[str, float]) -> float
     if len(set(first.values())) == 1 or len(set(second.values())) == 1:
         return 0.0
     return float(kendalltau([first[name] for name in first], [second[name] for name in first]).statistic)
+
+
+def rows_of_most_runs(blocks: Iterable[Sequence[frozenset[str]]]) -> frozenset[str]:
+    """Of the sets of rows that blocks have in common that of most runs: rows times blocks with all.
+
+    One that can be ranked goes before one that cannot. Where several have as many, it is the one that comes first.
+
+    Args:
+        blocks: of each the sets of rows that may be compared there.
+    """
+    all_blocks = list(blocks)
+    sets = _in_common([rows for block in all_blocks for rows in block])
+    return max(sets, key=lambda rows: _runs_ranked(rows, all_blocks), default=frozenset())
+
+
+def _in_common(sets: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """These sets and what any of them have in common, as long as those are no more than `MOST_SETS`."""
+    found = dict.fromkeys(sets)
+    for one in list(found):
+        if len(found) > MOST_SETS:
+            break
+        found |= dict.fromkeys([one & other for other in found])
+    return list(found)
+
+
+def _runs_ranked(rows: frozenset[str], blocks: Sequence[Sequence[frozenset[str]]]) -> tuple[bool, int]:
+    """Whether these rows can be ranked, and how many runs that would rank."""
+    with_all = sum(any(rows <= some for some in block) for block in blocks)
+    return len(rows) >= FEWEST_ROWS and with_all >= FEWEST_BLOCKS, len(rows) * with_all

@@ -40,6 +40,16 @@ def test_what_nobody_knows_has_no_column_and_what_one_does_not_know_is_a_dash(wi
     assert [row[energy] for row in both.rows] == ["–", "1"]
 
 
+def test_a_peak_is_not_known_where_that_of_a_phase_is_not(with_cost):
+    known = with_cost(1.0)
+    cost = known.summary["cost"]
+    unknown = {**cost, "clients": {**cost["clients"], "peak_host_bytes": None}}
+    other = replace(known, summary={**known.summary, "cost": unknown})
+    (sheet,) = cost_sheets([with_cost(1.0, method="dense"), other])
+    memory = sheet.header.index("memory, MB")
+    assert [row[memory] for row in sheet.rows] == ["4", "–"]
+
+
 def test_runs_that_do_not_tell_are_counted(make_run, with_cost):
     (sheet,) = cost_sheets([make_run(seed=1), with_cost(1.0)])
     assert sheet.records[0]["n"] == 1

@@ -4,7 +4,14 @@ import math
 
 import pytest
 
-from oneshot_fl.reporting.tables.ranking import critical_difference, ranked, ranks_in, same_order
+from oneshot_fl.reporting.tables import ranking
+from oneshot_fl.reporting.tables.ranking import (
+    critical_difference,
+    ranked,
+    ranks_in,
+    rows_of_most_runs,
+    same_order,
+)
 
 ORDERS = ("abc", "abc", "acb", "bac")
 BLOCKS = [{name: 0.9 - 0.1 * order.index(name) for name in "abc"} for order in ORDERS]
@@ -62,3 +69,29 @@ def test_how_alike_two_orders_are():
     assert same_order(order, {"a": 3.0, "b": 2.0, "c": 1.0}) == pytest.approx(-1)
     assert same_order(order, {"c": 2.0, "b": 3.0, "a": 1.0}) == pytest.approx(1 / 3)
     assert same_order(order, dict.fromkeys("abc", 2.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("blocks", "rows"),
+    [
+        (["abcpq", "abcpr", "abcqr"], "abc"),  # 3 rows of 3 blocks before 4 of 2
+        (["abcde", "abcde", "abc"], "abcde"),  # 5 of 2 before 3 of 3
+        (["abcdefgh", "abc", "abc"], "abc"),  # one block ranks nothing
+        ([], ""),
+    ],
+)
+def test_the_rows_that_are_ranked_are_those_of_most_runs(blocks, rows):
+    assert rows_of_most_runs([frozenset(block)] for block in blocks) == frozenset(rows)
+
+
+def test_methods_that_each_lack_another_seed_cost_few_seeds():
+    others = "pqrstuvw"  # 3 methods with all of 10 seeds, 8 that lack one each
+    blocks = [[frozenset("abc" + others.replace(lacking, ""))] for lacking in [*others, "", ""]]
+    rows = rows_of_most_runs(blocks)
+    assert len(rows) * sum(rows <= block for (block,) in blocks) == 42  # (3 + n) (10 - n) runs, n = 3 or 4
+
+
+def test_sets_in_common_are_as_many_as_are_tried(monkeypatch):
+    monkeypatch.setattr(ranking, "MOST_SETS", 10)
+    blocks = [[frozenset("abcdefghijkl".replace(lacking, ""))] for lacking in "defghijkl"]
+    assert rows_of_most_runs(blocks) >= set("abc")
