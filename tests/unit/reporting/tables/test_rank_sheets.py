@@ -39,7 +39,7 @@ def test_the_tables_tell_ranks_tests_and_differences(runs):
         ["2", "1.00", "2.50", "2.50", "+0.82"],
         ["2", "2.00", "1.50", "2.50", "+0.33"],
     ]
-    assert [record["mean"] for record in differences.records] == pytest.approx([0.1, 0.125, 0.025])
+    assert [record["difference"] for record in differences.records] == pytest.approx([0.1, 0.125, 0.025])
     assert differences.rows[1][:2] == ["fedavg", ""]
 
 
