@@ -184,7 +184,7 @@ def label_scores(rows: Tensor, heard: Tensor, spoken: Callable[[Tensor], Tensor]
         spoken: the ensemble's logits of what weighing has left, both `[l, b, c]`.
     """
     clients, images, classes = heard.shape
-    flat = at_least_float32(heard).view(clients, -1)
+    flat = at_least_float32(heard).reshape(clients, -1)
     scores = []
     for labels in torch.arange(classes, device=heard.device).split(max(1, LOGITS_AT_ONCE // flat.shape[1])):
         with torch.autocast(heard.device.type, enabled=False):
