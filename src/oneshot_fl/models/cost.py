@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from oneshot_fl.models.mode import evaluating
@@ -16,8 +17,8 @@ def multiply_accumulates(
 ) -> int:
     """Multiplications that a forward pass in evaluation mode adds up: convolutions, also transposed, and linear layers.
 
-    Those inside attention count, its products of queries and keys only where they are operators of their own; what
-    `nn.LSTM` computes in one operator is not seen.
+    So do those of attention, and its products of queries, keys and values; what `nn.LSTM` computes in one operator is
+    not seen.
 
     Inputs of one sample give the cost of a sample; models and inputs on the meta device compute nothing.
 
@@ -25,18 +26,19 @@ def multiply_accumulates(
         rules: other ways to count some operators, in floating-point operations (`FlopCounterMode.custom_mapping`).
     """
     counting = FlopCounterMode(display=False, custom_mapping=dict(rules or {}))
-    with torch.no_grad(), evaluating(model), _by_its_layers(), counting as counter:
+    with torch.no_grad(), evaluating(model), _by_its_products(), counting as counter:
         model(*inputs)
     return counter.get_total_flops() // 2
 
 
 @contextmanager
-def _by_its_layers() -> Iterator[None]:
-    """Attention layer by layer: the fused operator that evaluation takes is none that is counted."""
+def _by_its_products() -> Iterator[None]:
+    """Attention product by product: fused operators, of a layer or of its products, are none that are counted."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
 

@@ -201,8 +201,10 @@ def test_what_is_recorded_counts_once_for_every_replay():
     assert passes.macs == 5 + 2 * 4 * 3 * (3 * 2)  # a pass that weights are trained on counts for three
 
 
-def test_the_linear_layers_of_attention_count_in_evaluation_mode_too():
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_attention_counts_in_evaluation_mode_too(device):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, device=device)
     linear = 9 * 16 * (3 * 16 + 16 + 2 * 32)  # queries, keys, values and their mixture; up and down
-    assert multiply_accumulates(layer, torch.zeros(1, 9, 16)) == linear
+    products = 2 * 9 * 9 * 16  # queries by keys, and what they weigh
+    assert multiply_accumulates(layer, torch.zeros(1, 9, 16, device=device)) == linear + products
     assert torch.backends.mha.get_fastpath_enabled()
