@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.clients import kinds, nodes_of, server_models
+from oneshot_fl.config.clients import nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.fileless import check_files
@@ -43,7 +43,7 @@ def check(cfg: DictConfig) -> None:
     check_images(settings)
     check_teacher(settings)
     check_rates(cfg)
-    check_attack(settings["attack"], len(kinds(cfg)), [plain(node) for node in nodes_of(cfg, "classifier")])
+    check_attack(settings["attack"], cfg.partition.clients, nodes_of(cfg, "classifier"))
     check_no_idle(cfg)
     _check_precision(cfg)
     _check_held_out(cfg)

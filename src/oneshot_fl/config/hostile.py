@@ -1,13 +1,16 @@
 """Whether there are as many clients as an attack makes hostile, of the kind that it can do something to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from omegaconf import DictConfig
+
+from oneshot_fl.config.compose import plain
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.errors import OneshotError
 
 
-def check_attack(attack: Any, clients: int, classifiers: Sequence[Mapping[Any, Any]]) -> None:
+def check_attack(attack: Any, clients: int, classifiers: Sequence[DictConfig]) -> None:
     """Before clients train for an attack that would hit fewer than it says, or nobody.
 
     Args:
@@ -34,7 +37,7 @@ def check_attack(attack: Any, clients: int, classifiers: Sequence[Mapping[Any, A
         _check_copied(attack, classifiers[: there - hostile], classifiers[there - hostile :])
 
 
-def _check_copied(attack: Any, honest: Sequence[Mapping[Any, Any]], hostile: Sequence[Mapping[Any, Any]]) -> None:
+def _check_copied(attack: Any, honest: Sequence[DictConfig], hostile: Sequence[DictConfig]) -> None:
     there = [_unnamed(node) for node in honest]
     if alone := next((node for node in hostile if _unnamed(node) not in there), None):
         raise OneshotError(
@@ -43,9 +46,9 @@ def _check_copied(attack: Any, honest: Sequence[Mapping[Any, Any]], hostile: Seq
         )
 
 
-def _unnamed(node: Mapping[Any, Any]) -> dict[Any, Any]:
+def _unnamed(node: DictConfig) -> dict[Any, Any]:
     """What two architectures of different names may have in common."""
-    return {key: value for key, value in node.items() if key != "name"}
+    return {key: value for key, value in plain(node).items() if key != "name"}
 
 
 def _tampers_with_classifiers(attack: Any) -> bool:

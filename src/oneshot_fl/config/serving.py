@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -67,14 +68,18 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     with having_chosen(method):
         check_settings(cfg)
     _check_measured(cfg)
-    init = cfg.method.get("init")
-    begins = target_of("method.init", plain(init)) if init else None
-    used = kinds_used(method_needs(cfg), begins, warmed=cfg.method.get("warm_up") is not None)
+    used = kinds_used(method_needs(cfg), _init_of(cfg.method), warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
     unused = {
         kind: f"is a {kind}, which method={cfg.method.name} does not use; method={USING[kind]} does" for kind in kinds
     }
     return Entrance(optional(cfg.gate), {kind: why for kind, why in unused.items() if f"{kind}s" not in used})
+
+
+def _init_of(method: Mapping[str, Any]) -> Any:
+    """What the server's model begins with; None where a method has no such part."""
+    init = method.get("init")
+    return target_of("method.init", plain(init)) if init else None
 
 
 def serving_of(
@@ -238,9 +243,7 @@ def _members(serving: Serving, spec: DataSpec) -> set[str]:
 
 def _begins_alone(serving: Serving, uploads: Uploads, spec: DataSpec) -> bool:
     """Whether the server's model would begin at the classifiers that are built alike, and there is none."""
-    init = serving.config["method"].get("init")
-    begins = target_of("method.init", plain(init)) if init else None
-    wanted = "classifiers" in getattr(begins, "uses", ()) and bool(uploads.classifiers)
+    wanted = "classifiers" in getattr(_init_of(serving.config["method"]), "uses", ()) and bool(uploads.classifiers)
     return wanted and not _members(serving, spec) & set(map(structure, uploads.models))
 
 

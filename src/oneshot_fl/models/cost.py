@@ -17,8 +17,8 @@ def multiply_accumulates(
 ) -> int:
     """Multiplications that a forward pass in evaluation mode adds up: convolutions, also transposed, and linear layers.
 
-    So do those of attention, and its products of queries, keys and values; what `nn.LSTM` computes in one operator is
-    not seen.
+    Those of attention count too, and its products of queries, keys and values; what `nn.LSTM` computes in one operator
+    is not seen.
 
     Inputs of one sample give the cost of a sample; models and inputs on the meta device compute nothing.
 

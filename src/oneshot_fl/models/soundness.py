@@ -1,4 +1,4 @@
-"""What is asked of every trained model before it is stored."""
+"""What is asked of every trained model before it is stored, and of what a decoder draws."""
 
 import torch
 from torch import Tensor, nn

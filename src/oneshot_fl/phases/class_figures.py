@@ -57,8 +57,7 @@ def class_figures(logits: Tensor, y: Tensor, *, temperature: float = 1.0) -> Cla
             without is what `ece` tells.
     """
     classes, images = logits.shape[1], torch.bincount(y, minlength=logits.shape[1]).tolist()
-    odds = log_odds(logits / temperature)
-    order = torch.stack([own.unique(return_inverse=True)[1] for own in odds.T], dim=1).double() / len(y)
+    order = torch.stack([in_order(own) for own in log_odds(logits / temperature).T], dim=1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No (positive|negative) samples")  # those are None here
         auroc = multiclass_auroc(order, y, num_classes=classes, average=None).tolist()
@@ -76,6 +75,12 @@ def log_odds(logits: Tensor) -> Tensor:
     others = whole + torch.log1p(-(wide - whole).exp())  # of all classes but one, exact unless that one is likeliest
     without = wide.scatter(1, likeliest, -torch.inf).logsumexp(dim=1, keepdim=True)
     return wide - others.scatter(1, likeliest, without)
+
+
+def in_order(scores: Tensor) -> Tensor:
+    """Shares from 0 to 1 in the order of scores `[n]`, equal ones alike: scores of any size are no probabilities."""
+    ranks = scores.unique(return_inverse=True)[1].double()
+    return ranks / max(float(ranks.max()), 1.0)
 
 
 def calibration_error(logits: Tensor, y: Tensor) -> float:

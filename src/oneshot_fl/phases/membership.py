@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc, binary_roc
 
-from oneshot_fl.phases.class_figures import rounded
+from oneshot_fl.phases.class_figures import in_order, log_odds, rounded
 
 FALSE_ALARMS = 0.01
 """Share of images that were not trained on and are taken for members all the same."""
@@ -30,8 +30,7 @@ def attack(members: Tensor, others: Tensor) -> Attack:
     """Of scores `[n]` and `[k]`, high for members; at least one of each."""
     scores = torch.cat([members, others]).double()
     truth = torch.cat([torch.ones(len(members)), torch.zeros(len(others))]).long()
-    ranks = scores.unique(return_inverse=True)[1].double()  # any numbers in the same order: scores are no probabilities
-    shares = ranks / max(float(ranks.max()), 1.0)
+    shares = in_order(scores)
     false_alarms, found, _ = binary_roc(shares, truth)
     return Attack(
         rounded(float(binary_auroc(shares, truth))), rounded(float(found[false_alarms <= FALSE_ALARMS].max()))
@@ -40,10 +39,7 @@ def attack(members: Tensor, others: Tensor) -> Attack:
 
 def confidence(logits: Tensor, y: Tensor) -> Tensor:
     """log(p_y / (1 - p_y)) of logits `[n, c]` and labels `[n]`: nearly normal, unlike the loss (Carlini et al.)."""
-    wide, y = logits.cpu().double(), y.cpu()  # Apple's GPUs have no double precision
-    own = wide.gather(1, y[:, None]).squeeze(1)
-    rest = wide.scatter(1, y[:, None], -torch.inf).logsumexp(dim=1)
-    return own - rest
+    return log_odds(logits.cpu()).gather(1, y.cpu()[:, None]).squeeze(1)  # Apple's GPUs have no double precision
 
 
 def relative(confidences: Tensor, references: Tensor, seen: Tensor) -> Tensor:
