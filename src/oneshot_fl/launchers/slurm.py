@@ -20,6 +20,7 @@ from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.cores import threads_each
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
+from oneshot_fl.launchers.slurm_states import executor
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 from oneshot_fl.values import CountOrZero
@@ -109,7 +110,7 @@ class Slurm:
         return writing(f"hydra.launcher.folder={self.folder}")
 
     def _executor(self, folder: Path, requeues: int) -> Any:
-        return submitit.SlurmExecutor(folder, max_num_timeout=requeues)
+        return executor(folder, requeues)
 
     def _callable(self) -> Any:
         return Requeued()

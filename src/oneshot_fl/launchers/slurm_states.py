@@ -1,0 +1,63 @@
+"""How Slurm's jobs stand: by its accounts, and where it keeps none, by its queue."""
+
+import subprocess
+from pathlib import Path
+
+from submitit import SlurmExecutor, SlurmJob
+from submitit.slurm.slurm import SlurmInfoWatcher
+
+ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+"""States that a job does not leave again."""
+GONE = "CANCELLED"
+"""A job that the queue no longer lists: how it ended is forgotten after some minutes (Slurm's `MinJobAge`)."""
+LOOK_AT_QUEUE = 60
+"""Seconds between two looks at the queue; into the accounts submitit looks every 600 at most."""
+
+
+class Accounts(SlurmInfoWatcher):
+    """What `sacct` knows; what is suspended, held or being set up, which submitit alone takes for ended, is not."""
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Whether a job has ended; `CANCELLED by 1000` is a state, too."""
+        return self.get_state(job_id, mode=mode).partition(" ")[0] in ENDED
+
+
+class Queue(Accounts):
+    """What `squeue` knows, where no accounts are kept: there submitit alone never learns that a job has died."""
+
+    def _make_command(self) -> list[str] | None:
+        if self._registered <= self._finished:
+            return None
+        return ["squeue", "--me", "--array", "--noheader", "--states=all", "--format=%i %T"]
+
+    def read_info(self, string: bytes | str) -> dict[str, dict[str, str]]:
+        """The state of every job that was submitted here."""
+        text = string if isinstance(string, str) else string.decode()
+        listed = dict(line.split() for line in text.splitlines())
+        return {job: {"State": listed.get(job, GONE)} for job in self._registered}
+
+
+class Accounted(SlurmJob):
+    """A job on a Slurm with accounts."""
+
+    watcher = Accounts(delay_s=600)
+
+
+class Queued(SlurmJob):
+    """A job on a Slurm without."""
+
+    watcher = Queue(delay_s=LOOK_AT_QUEUE)
+
+
+def executor(folder: Path, requeues: int) -> SlurmExecutor:
+    """submitit's, whose jobs know how they stand on the Slurm that is here."""
+    made = SlurmExecutor(folder, max_num_timeout=requeues)
+    made.job_class = Accounted if _keeps_accounts() else Queued
+    return made
+
+
+def _keeps_accounts() -> bool:
+    try:
+        return subprocess.run(["sacct", "--noheader", "--jobs=1"], check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
