@@ -20,7 +20,7 @@ from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.cores import threads_each
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
-from oneshot_fl.launchers.slurm_states import executor
+from oneshot_fl.launchers.slurm_states import follow
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 from oneshot_fl.values import CountOrZero
@@ -97,6 +97,8 @@ class Slurm:
             JobPaths.get_first_id_independent_folder(self.folder).mkdir(parents=True, exist_ok=True)
         with self.executor.batch():
             jobs = [self.executor.submit(self._callable(), task) for task in tasks]
+        if self.elsewhere:
+            follow(jobs)
         self._jobs += jobs
         return jobs
 
@@ -110,7 +112,7 @@ class Slurm:
         return writing(f"hydra.launcher.folder={self.folder}")
 
     def _executor(self, folder: Path, requeues: int) -> Any:
-        return executor(folder, requeues)
+        return submitit.SlurmExecutor(folder, max_num_timeout=requeues)
 
     def _callable(self) -> Any:
         return Requeued()

@@ -1,17 +1,19 @@
 """How Slurm's jobs stand: by its accounts, and where it keeps none, by its queue."""
 
 import subprocess
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-from submitit import SlurmExecutor, SlurmJob
+from submitit import SlurmJob
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 """States that a job does not leave again."""
 GONE = "CANCELLED"
 """A job that the queue no longer lists: how it ended is forgotten after some minutes (Slurm's `MinJobAge`)."""
+LOOK_INTO_ACCOUNTS = 600
 LOOK_AT_QUEUE = 60
-"""Seconds between two looks at the queue; into the accounts submitit looks every 600 at most."""
+"""Seconds between two looks, once jobs are that old; at first they follow each other faster."""
 
 
 class Accounts(SlurmInfoWatcher):
@@ -37,23 +39,11 @@ class Queue(Accounts):
         return {job: {"State": listed.get(job, GONE)} for job in self._registered}
 
 
-class Accounted(SlurmJob):
-    """A job on a Slurm with accounts."""
-
-    watcher = Accounts(delay_s=600)
-
-
-class Queued(SlurmJob):
-    """A job on a Slurm without."""
-
-    watcher = Queue(delay_s=LOOK_AT_QUEUE)
-
-
-def executor(folder: Path, requeues: int) -> SlurmExecutor:
-    """submitit's, whose jobs know how they stand on the Slurm that is here."""
-    made = SlurmExecutor(folder, max_num_timeout=requeues)
-    made.job_class = Accounted if _keeps_accounts() else Queued
-    return made
+def follow(jobs: Sequence[SlurmJob[Any]]) -> None:
+    """Let jobs that were just submitted know how they stand on the Slurm that is here."""
+    watcher = Accounts(delay_s=LOOK_INTO_ACCOUNTS) if _keeps_accounts() else Queue(delay_s=LOOK_AT_QUEUE)
+    for job in jobs:
+        job.watcher = watcher
 
 
 def _keeps_accounts() -> bool:

@@ -4,7 +4,9 @@ import pytest
 
 pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
 
-from oneshot_fl.launchers.slurm_states import Accounted, Accounts, Queue, Queued, executor
+from oneshot_fl.launchers.engine import Task
+from oneshot_fl.launchers.slurm import Slurm
+from oneshot_fl.launchers.slurm_states import Accounts, Queue
 
 OVER = ["COMPLETED", "CANCELLED", "CANCELLED by 1000", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"]
 ON = ["PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "PREEMPTED", "COMPLETING"]
@@ -44,10 +46,14 @@ def test_a_queue_that_does_not_answer_ends_no_job(slurm):
     assert not watcher.is_done("8_0", mode="force")
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "array"])
 @pytest.mark.parametrize(
-    ("accounts", "job"), [("exit 0", Accounted), (DISABLED, Queued), (None, Queued)], ids=["kept", "disabled", "none"]
+    ("accounts", "watcher"), [("exit 0", Accounts), (DISABLED, Queue), (None, Queue)], ids=["kept", "disabled", "none"]
 )
-def test_jobs_are_followed_by_what_this_slurm_has(slurm, tmp_path, accounts, job):
+def test_jobs_are_followed_by_what_this_slurm_has(slurm, tmp_path, accounts, watcher, count):
+    slurm("sbatch", "echo Submitted batch job 123")
     if accounts:
         slurm("sacct", accounts)
-    assert executor(tmp_path, requeues=3).job_class is job
+    engine = Slurm(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
+    jobs = engine.submit([Task(number, (), tmp_path, int, str(tmp_path)) for number in range(count)])
+    assert [type(job.watcher) for job in jobs] == [watcher] * count
