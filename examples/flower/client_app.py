@@ -26,7 +26,7 @@ def train(message: Message, context: Context) -> Message:
             out=out,
             number=number,
             classes=[name for name in map(str.strip, str(given["classes"]).split(",")) if name],
-            counts=bool(given["counts"]),
+            counts=given["counts"] is True,  # Flower takes any type, and what is not asked for stays here
         )
         file = out.read_bytes()
     upload = ArrayRecord({"file": Array("uint8", (len(file),), "safetensors", file)})

@@ -3,15 +3,18 @@
 import json
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from filelock import FileLock, Timeout
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid, ServerApp
 
 import oneshot_fl
+from oneshot_fl.aggregation.run import known_before
 from oneshot_fl.config.record import SUMMARY
-from oneshot_fl.config.serving import entrance_of
+from oneshot_fl.errors import OneshotError
 
 app = ServerApp()
 
@@ -23,39 +26,98 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(str(given["out"]))
     if not out.is_absolute():
         raise ValueError(f"out={out}: must be a whole path: Flower runs this wherever the SuperLink was started")
-    if (out / SUMMARY).exists():  # `flwr run` does not say whether a run failed: whether a result is there has to
-        raise ValueError(f"out={out}: holds the result of an earlier run; choose another folder, or move that away")
-    settings = shlex.split(str(given["server-settings"]))
-    entrance_of(settings)  # what is wrong with one is told before anybody trains
-    test = str(given["test"]) or None
-    if test and not Path(test).is_dir():
+    settings, test = shlex.split(str(given["server-settings"])), checked(given)
+    out.mkdir(parents=True, exist_ok=True)
+    with alone(out):
+        nodes = come(grid, int(given["clients"]), float(given["wait"]))
+        asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
+        uploads = out / f"uploads-{context.run_id}"
+        uploads.mkdir()
+        told = dict.fromkeys(map(str, nodes), "did not answer")
+        kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
+        told |= {node: what for node, what in kept.items() if node in told}  # the SuperLink, node 1, tells of the dead
+        (out / "nodes.json").write_text(json.dumps(told, indent=1))
+        tell_of_lost(told, uploads)
+        aggregate(uploads, settings, out, test)
+
+
+def checked(given: UserConfig) -> Path | None:
+    """The test set's folder, where there is one.
+
+    Raises:
+        ValueError: what is wrong with the server's settings, before anybody trains; or an `OneshotError` about them.
+    """
+    if type(given["counts"]) is not bool:  # Flower takes any type; `"false"` would be true
+        raise ValueError(f"counts={given['counts']!r}: must be true or false, without quotes")
+    test = Path(str(given["test"])) if given["test"] else None
+    if test and not test.is_dir():
         raise ValueError(f"test={test}: there is no such folder here, where the SuperLink was started")
-    nodes = come(grid, int(given["clients"]), float(given["wait"]))
-    asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
-    uploads = out / f"uploads-{context.run_id}"
-    uploads.mkdir(parents=True)
-    told = dict.fromkeys(map(str, nodes), "did not answer")
-    kept = keep(grid.send_and_receive(asked, timeout=float(given["timeout"])), uploads)
-    told |= {node: what for node, what in kept.items() if node in told}  # of the dead the SuperLink tells, as node 1
-    (out / "nodes.json").write_text(json.dumps(told, indent=1))
-    oneshot_fl.aggregate(uploads, *settings, folder=out, test=test)
+    known_before(shlex.split(str(given["server-settings"])), test)
+    return test
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Keep other runs out of a folder, which has no result yet.
+
+    Raises:
+        ValueError: it has one, or another run is at work there.
+    """
+    try:
+        with FileLock(out / ".flower.lock", timeout=0):
+            if (
+                out / SUMMARY
+            ).exists():  # `flwr run` does not say whether a run failed: whether a result is there has to
+                raise ValueError(
+                    f"out={out}: holds the result of an earlier run; choose another folder, or move it away"
+                )
+            yield
+    except Timeout as error:
+        raise ValueError(f"out={out}: another run is at work there; choose another folder") from error
 
 
 def come(grid: Grid, wanted: int, seconds: float) -> list[int]:
     """The nodes that are there, once there are so many of them or the time is over.
 
     Raises:
-        ValueError: there are more, so that nobody can say whose models are wanted.
+        ValueError: there are more, so that nobody can say whose models are wanted; or none.
     """
     end = time.monotonic() + seconds
-    while len(nodes := sorted(grid.get_node_ids())) < wanted and time.monotonic() < end:
+    while len(nodes := sorted(grid.get_node_ids())) != wanted and time.monotonic() < end:
         time.sleep(0.5)
     if len(nodes) > wanted:
         raise ValueError(
             f"clients={wanted}: {len(nodes)} clients are connected; set clients to {len(nodes)}, or let only the "
-            f"{wanted} of this federation connect"
+            f"{wanted} of this federation connect (one that was killed and begun again counts twice for a minute)"
         )
+    if not nodes:
+        raise ValueError(f"no client is connected to this SuperLink after wait={seconds:g} seconds")
     return nodes
+
+
+def tell_of_lost(told: Mapping[str, str], uploads: Path) -> None:
+    """A line for each node that sent no upload.
+
+    Raises:
+        ValueError: none of them did.
+    """
+    files = {file.name for file in uploads.iterdir()}
+    lost = [f"node {node}: {what}" for node, what in told.items() if what not in files]
+    if not files:
+        raise ValueError(f"no client sent an upload; {'; '.join(lost)}")
+    for line in lost:
+        print(line, flush=True)
+
+
+def aggregate(uploads: Path, settings: Sequence[str], out: Path, test: Path | None) -> None:
+    """One model of what has come; a test set that does not fit that costs none (all who know a class may be lost)."""
+    try:
+        oneshot_fl.aggregate(uploads, *settings, folder=out, test=test)
+    except OneshotError as error:
+        if test is None:
+            raise
+        print(f"{error}\nonce more, without a test", flush=True)
+        oneshot_fl.aggregate(uploads, *settings, folder=out)
 
 
 def keep(replies: Iterable[Message], folder: Path) -> dict[str, str]:

@@ -44,6 +44,32 @@ def test_a_client_alone_uploads_what_it_uploads_in_a_run(federation, tmp_path):
         assert all(torch.equal(tensor, expected[name]) for name, tensor in file.tensors().items())
 
 
+def test_uploads_by_any_name_make_the_model_that_their_run_makes(tmp_path, context):
+    write_digits(tmp_path / "digits", every=20)
+    of_run = ("data=image_folder", f"data.root={tmp_path / 'digits'}", f"store={tmp_path / 'store'}")
+    clients = ("partition.clients=2", "clients.epochs=1", *SIZE)
+    server = (
+        "method=fedchorus",
+        "budget=reduced",
+        "recite.images=8",
+        "recite.steps=2",
+        "distill.rounds=1",
+        "trainer=cpu",
+        "seed=3",
+    )
+    experiment = from_overrides(*of_run, *clients, *server)[0]()
+    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+    for number, folder in enumerate(deal(tmp_path / "digits", given.indices, tmp_path / "folders")):
+        out = tmp_path / "uploads" / f"{number}-{97 * (3 - number) ** 9}.safetensors"
+        own = (*clients, "trainer=cpu", f"store={tmp_path / 'other'}")
+        oneshot_fl.train_client(folder, *own, out=out, number=number, classes=NAMES, counts=True)
+    others = ("gate=none", "hearing=none", f"store={tmp_path / 'another'}")
+    made = oneshot_fl.aggregate(tmp_path / "uploads", *server, *others, folder=tmp_path / "made")
+    ran = oneshot_fl.run(*of_run, *clients, *server, "logger=none", "plots.format=none", folder=tmp_path / "run")
+    expected = ran.model().state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in made.model().state_dict().items())
+
+
 def test_classes_are_those_that_there_are_folders_of(tmp_path):
     write_digits(tmp_path / "digits", every=40)
     own = (*HALF, *SIZE, f"store={tmp_path / 'store'}")

@@ -15,7 +15,7 @@ GIVEN = {"clients": 3, "client-settings": "model=cnn2_group clients=dp", "classe
 
 @pytest.fixture
 def trained_with(monkeypatch):
-    """A function from what a node's owner set to the overrides that its client trains with."""
+    """A function from the run's settings to the overrides that a client trains with, and whether it tells counts."""
     for name in ("flwr", "flwr.app", "flwr.clientapp"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     sys.modules["flwr.clientapp"].ClientApp.return_value.train.return_value = lambda function: function
@@ -26,18 +26,24 @@ def trained_with(monkeypatch):
     monkeypatch.delitem(sys.modules, "client_app")
     seen = []
 
-    def train_client(folder: object, *overrides: str, out: Path, **options: object) -> None:
-        seen[:] = overrides
+    def train_client(folder: object, *overrides: str, out: Path, counts: bool, **options: object) -> None:
+        seen[:] = *overrides, counts
         out.touch()
 
     monkeypatch.setattr(oneshot_fl, "train_client", train_client)
 
-    def trained_with(**node: object) -> list[str]:
-        client_app.train(None, SimpleNamespace(run_config=GIVEN, node_config={"folder": "x", "number": 1, **node}))
+    def trained_with(**given: object) -> list[object]:
+        node = {"folder": "x", "number": 1}
+        client_app.train(None, SimpleNamespace(run_config=GIVEN | given, node_config=node))
         return seen
 
     return trained_with
 
 
 def test_settings_of_the_federation_are_what_every_client_trains_with(trained_with):
-    assert trained_with() == ["partition.clients=3", "model=cnn2_group", "clients=dp"]
+    assert trained_with() == ["partition.clients=3", "model=cnn2_group", "clients=dp", True]
+
+
+@pytest.mark.parametrize("counts", [False, "false", "true", 1])
+def test_counts_are_told_only_where_it_says_true(trained_with, counts):
+    assert trained_with(counts=counts)[-1] is False

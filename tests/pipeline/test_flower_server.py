@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+import oneshot_fl
 from oneshot_fl.errors import OneshotError
 from tests.pipeline.flower import APP
 
-SETTINGS = {"clients": 2, "wait": 0.0, "timeout": 1.0, "server-settings": "", "test": ""}
+SETTINGS = {"clients": 2, "counts": True, "wait": 0.0, "timeout": 1.0, "server-settings": "", "test": ""}
 
 
 @dataclass
@@ -25,17 +26,34 @@ class Message:
 
 @dataclass
 class Grid:
-    """Nodes that are connected and never answer."""
+    """Nodes that are connected; those with a file answer with it, the others never do."""
 
     nodes: list[int]
+    files: dict[int, bytes] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
 
     def get_node_ids(self) -> list[int]:
         return self.nodes
 
-    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Any]:
         self.asked += [message.dst_node_id for message in messages]
-        return []
+        return [_reply(number, node, file) for number, (node, file) in enumerate(self.files.items())]
+
+
+class ArrayRecord(dict[str, Any]):
+    """What a reply's file is in."""
+
+
+class ConfigRecord(dict[str, Any]):
+    """What a reply's number is in."""
+
+
+def _reply(number: int, node: int, file: bytes) -> SimpleNamespace:
+    content = {
+        "upload": ArrayRecord(file=SimpleNamespace(data=file)),
+        "client": ConfigRecord(number=number),
+    }
+    return SimpleNamespace(metadata=SimpleNamespace(src_node_id=node), has_error=lambda: False, content=content)
 
 
 class ServerApp:
@@ -48,8 +66,7 @@ class ServerApp:
 @pytest.fixture
 def server(monkeypatch) -> ModuleType:
     """The app's server side, with stand-ins for what it takes from Flower."""
-    names = ("ArrayRecord", "ConfigRecord", "Context")
-    records = {name: type(name, (), {}) for name in names}
+    records = {"ArrayRecord": ArrayRecord, "ConfigRecord": ConfigRecord, "Context": object, "UserConfig": dict}
     app = SimpleNamespace(**records, Message=Message, MessageType=SimpleNamespace(TRAIN="train"), RecordDict=dict)
     for name, module in {"flwr.app": app, "flwr.serverapp": SimpleNamespace(Grid=Grid, ServerApp=ServerApp)}.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -68,7 +85,7 @@ def _context(out: Any, **settings: object) -> SimpleNamespace:
 
 def test_everybody_who_is_awaited_is_asked(server, tmp_path):
     grid = Grid([5, 3])
-    with pytest.raises(OneshotError, match="uploads-7"):  # nobody has answered
+    with pytest.raises(ValueError, match="no client sent an upload; node 3: did not answer; node 5: did not answer"):
         server.main(grid, _context(tmp_path))
     assert grid.asked == [3, 5]
     assert json.loads((tmp_path / "nodes.json").read_text()) == {"3": "did not answer", "5": "did not answer"}
@@ -86,7 +103,10 @@ def test_nobody_is_asked_where_more_have_come_than_were_awaited(server, tmp_path
     [
         ({"server-settings": "method=fedavg model.names=[cnn2]"}, "model has no place here"),
         ({"server-settings": "distill.rounds=-1"}, "distill.rounds"),
+        ({"server-settings": "method=feddf"}, "method=feddf: works on the server's own images"),
         ({"test": "nowhere"}, "test=nowhere: there is no such folder here"),
+        ({"test": str(APP)}, "test=.*: no image file in"),
+        ({"counts": "false"}, "counts='false': must be true or false, without quotes"),
     ],
 )
 def test_nobody_is_asked_where_a_setting_of_the_server_is_wrong(wrong, says, server, tmp_path):
@@ -103,4 +123,44 @@ def test_an_earlier_result_is_neither_lost_nor_taken_for_a_new_one(server, tmp_p
     with pytest.raises(ValueError, match="holds the result of an earlier run; choose another folder"):
         server.main(grid, _context(tmp_path))
     assert grid.asked == []
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"earlier"}
+    assert {path.read_text() for path in tmp_path.iterdir() if path.suffix != ".lock"} == {"earlier"}
+
+
+def test_two_runs_at_once_do_not_share_a_folder(server, tmp_path):
+    grid = Grid([1, 2])
+    with server.alone(tmp_path), pytest.raises(ValueError, match="another run is at work there"):
+        server.main(grid, _context(tmp_path))
+    assert grid.asked == []
+
+
+def test_where_nobody_is_connected_that_is_what_it_says(server, tmp_path):
+    with pytest.raises(ValueError, match="no client is connected to this SuperLink after wait=0 seconds"):
+        server.main(Grid([]), _context(tmp_path))
+
+
+def test_one_that_was_begun_again_is_not_asked_twice(server, tmp_path):
+    """Flower counts the killed process for a while: two are awaited, three there, and then two."""
+    grid, seen = Grid([3, 5]), [[3, 4, 5]]
+    grid.get_node_ids = lambda: seen.pop() if seen else [3, 5]
+    with pytest.raises(ValueError, match="no client sent an upload"):
+        server.main(grid, _context(tmp_path, wait=30.0))
+    assert grid.asked == [3, 5]
+
+
+def test_who_is_lost_is_told_and_costs_neither_the_model_nor_the_run(server, tmp_path, monkeypatch, capsys):
+    """The only client that knows a class of the test set is lost, which `aggregate` alone would refuse."""
+    asked = []
+
+    def aggregate(uploads, *settings, folder, test=None):
+        asked.append(test)
+        if test is not None:
+            raise OneshotError("test=x: has classes that are not among a, b: c")
+
+    monkeypatch.setattr(oneshot_fl, "aggregate", aggregate)
+    monkeypatch.setattr(server, "known_before", lambda settings, test: None)
+    server.main(Grid([3, 5], {3: b"an upload"}), _context(tmp_path, test=str(tmp_path)))
+    assert asked == [tmp_path, None]
+    said = capsys.readouterr().out
+    assert "node 5: did not answer" in said
+    assert "not among a, b: c\nonce more, without a test" in said
+    assert (tmp_path / "uploads-7" / "0000-3.safetensors").read_bytes() == b"an upload"

@@ -74,7 +74,7 @@ def train_client(
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]
         (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
-    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data))
+    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data, number))
 
 
 OF_THE_SERVER = ("gate", "hearing", "stratify", "recite", "distill", "generator", "evaluate", "server_model")
@@ -161,13 +161,14 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
     return data.to(device_of(experiment.trainer))
 
 
-def _description(client: TrainedClient, plan: ClientPlan, data: Dataset) -> ModelDescription:
+def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, number: int) -> ModelDescription:
     told = client.upload.label_counts
     return ModelDescription(
         kind="decoder" if isinstance(client.upload, DecoderUpload) else "classifier",
         architectures=(described(plan.architecture.recipe),),
         spec=data.spec,
         class_names=data.class_names,
+        number=number,
         samples=client.samples,
         label_counts=None if told is None else tuple(told.tolist()),
         versions=versions(),

@@ -265,7 +265,8 @@ def _classifier(member: Member, spec: DataSpec, names: tuple[str, ...], *, sized
     model = member.model if alike else AlignedClassifier(member.model, told.spec, spec, positions)
     samples = told.samples if sized and told.samples else 1
     key, counts = _key(member, spec, names, samples), _counts(told, positions)
-    return ClassifierUpload(model.eval(), samples, key, counts, member.name, _unknown(positions), draws=member.name)
+    draws = member.name if told.number is None else told.number  # of the same clients as a run makes the same model
+    return ClassifierUpload(model.eval(), samples, key, counts, member.name, _unknown(positions), draws)
 
 
 def _decoder(member: Member, spec: DataSpec, names: tuple[str, ...]) -> DecoderUpload:

@@ -18,7 +18,7 @@ from oneshot_fl.aggregation.found import found_in
 from oneshot_fl.aggregation.report import as_html, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
-from oneshot_fl.config.serving import entrance_of, serving_of
+from oneshot_fl.config.serving import Entrance, entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import Tree, check_layout, labelled, read_images, tree_by_class, unread
@@ -93,9 +93,9 @@ def _aggregated(
     uploads: Path, overrides: Sequence[str], *, out: Path, test: Path | None, strict: bool, allow: Collection[str]
 ) -> dict[str, Any]:
     begun, console = time.perf_counter(), terminal()
-    tree = None if test is None else _found_in_test(test)  # before the uploads are read, which may take minutes
+    tree, entrance = known_before(overrides, test)
     with _nothing_left(strict):
-        federation = federation_of(found_in(uploads), allow=allow, entrance=entrance_of(overrides))
+        federation = federation_of(found_in(uploads), allow=allow, entrance=entrance)
     _stop_if(strict, federation.uploads.quarantined)
     architectures = [
         each
@@ -129,6 +129,15 @@ def _aggregated(
         summary = _written(out, federation, plan, served, evaluated, [*notes, *late], seconds, console)
         context.log.outcome(outcome(summary, served, [out / MODEL, out / SUMMARY]))
     return summary
+
+
+def known_before(overrides: Sequence[str], test: Path | None) -> tuple[Tree | None, Entrance]:
+    """The test set's files, and what is asked of single uploads.
+
+    Raises:
+        OneshotError: what is wrong with either, before uploads are read, which may take minutes, or clients train.
+    """
+    return None if test is None else _found_in_test(test), entrance_of(overrides)
 
 
 def _description(federation: Federation, plan: Serving) -> ModelDescription:

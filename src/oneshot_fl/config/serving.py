@@ -1,6 +1,6 @@
 """The server's half of the configuration alone: uploads are there already, and nobody trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,9 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
     with having_chosen(method):
         check_settings(cfg)
     _check_measured(cfg)
-    used = kinds_used(method_needs(cfg), _init_of(cfg.method), warmed=cfg.method.get("warm_up") is not None)
+    needs = method_needs(cfg)
+    _check_never_met(cfg.method.name, needs)
+    used = kinds_used(needs, _init_of(cfg.method), warmed=cfg.method.get("warm_up") is not None)
     kinds: tuple[Kind, ...] = ("classifier", "decoder")
     unused = {
         kind: f"is a {kind}, which method={cfg.method.name} does not use; method={USING[kind]} does" for kind in kinds
@@ -182,12 +184,16 @@ def _as_uploaded(serving: Serving, architectures: Sequence[Architecture], spec: 
     return replace(serving.student, architectures=tuple(different.values()))
 
 
+def _check_never_met(name: str, needs: Collection[str]) -> None:
+    for need, why in NEVER_MET.items():
+        if need in needs:
+            raise OneshotError(f"method={name}: {why}; choose another method, for instance method=fedchorus")
+
+
 def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     """What the method needs is there, before anything begins."""
     method, needs = f"method={serving.method.name}", serving.needs
-    for need, why in NEVER_MET.items():
-        if need in needs:
-            raise OneshotError(f"{method}: {why}; choose another method, for instance method=fedchorus")
+    _check_never_met(serving.method.name, needs)
     uploads.require(needs, serving.method.name)
     if "label_counts" in needs and uploads.label_counts is None:
         raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")

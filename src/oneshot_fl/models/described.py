@@ -39,6 +39,7 @@ TABLE: dict[str, Any] = {
     "architectures": Architectures,
     "data": dict[str, Any],
     "class_names": ClassNames,
+    "number": CountOrZero | None,
     "samples": Count | None,
     "label_counts": list[CountOrZero] | None,
     "versions": dict[ShortText, ShortText],
@@ -54,7 +55,7 @@ DATA: dict[str, Any] = {
     "max_value": Positive,
     "background": Byte,
 }
-OPTIONAL = frozenset({"samples", "label_counts", "versions", "method", "accuracy", "temperature"})
+OPTIONAL = frozenset({"number", "samples", "label_counts", "versions", "method", "accuracy", "temperature"})
 DATA_OPTIONAL = frozenset({"max_value", "background"})
 
 
@@ -69,6 +70,8 @@ class ModelDescription:
     spec: DataSpec
     class_names: tuple[str, ...]
     """In the order of the logits."""
+    number: int | None = None
+    """Of the client in its federation, from 0."""
     samples: int | None = None
     """That the model was trained on."""
     label_counts: tuple[int, ...] | None = None
@@ -91,6 +94,7 @@ class ModelDescription:
             "architectures": [dict(one) for one in self.architectures],
             "data": self._data(),
             "class_names": list(map(class_name, self.class_names)),
+            "number": self.number,
             "samples": self.samples,
             "label_counts": None if self.label_counts is None else list(self.label_counts),
             "versions": dict(self.versions),
@@ -147,6 +151,7 @@ def described_by(metadata: Mapping[str, str], source: str) -> ModelDescription:
         architectures=tuple(told["architectures"]),
         spec=_spec(told["data"], len(names), source),
         class_names=tuple(names),
+        number=told.get("number"),
         samples=sum(counts) if samples is None and counts else samples,
         label_counts=None if counts is None else tuple(counts),
         versions=told.get("versions") or {},

@@ -92,6 +92,12 @@ def test_a_key_follows_the_content_of_the_file_and_the_federation_around_it(writ
     assert _of(folder).uploads.classifiers[0].key != alone
 
 
+def test_random_draws_go_by_the_clients_number_or_else_by_its_files_name(write, folder):
+    write("renamed", number=4)
+    write("without")
+    assert [each.draws for each in _of(folder).uploads.classifiers] == [4, "without.safetensors"]
+
+
 def test_sizes_count_only_where_all_tell_them(write, folder):
     write("one", samples=9)
     write("two")

@@ -17,6 +17,7 @@ TOLD = ModelDescription(
     architectures=(CNN2,),
     spec=DataSpec(3, 28, 2, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)),
     class_names=("benign", "malignant"),
+    number=3,
     samples=7,
     label_counts=(3, 4),
     versions={"torch": "2.11"},
@@ -34,7 +35,8 @@ def _read(**changes: Any) -> ModelDescription:
 
 def test_what_is_written_is_read():
     assert described_by(TOLD.metadata(), "a file") == TOLD
-    little = replace(TOLD, samples=None, label_counts=None, versions={}, method=None, accuracy=None, temperature=None)
+    without = dict.fromkeys(("number", "samples", "label_counts", "method", "accuracy", "temperature"))
+    little = replace(TOLD, versions={}, **without)  # type: ignore[arg-type]  # None of each
     assert described_by(little.metadata(), "a file") == little
     assert described_by(replace(TOLD, tones=Tones(4095.0, 255)).metadata(), "a file").tones == Tones(4095.0, 255)
 
@@ -100,6 +102,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"label_counts": [0, 0], "samples": ...}, "label_counts"),
     ({"label_counts": [3, 5]}, "make up samples=7"),
     ({"label_counts": [3, -4]}, "label_counts"),
+    ({"number": -1}, "number=-1"),
     ({"samples": 0}, "samples=0"),
     ({"accuracy": 1.5}, "accuracy=1.5"),
     ({"temperature": 0}, "temperature=0"),
