@@ -81,16 +81,17 @@ def _no_such_command(word: str) -> str:
     return f"{word}: there is no such command{near} choose from {', '.join(OWN)}, or set KEY=VALUE to run an experiment"
 
 
-def _find_own_code(*, apart_from: Path | None = None) -> None:
+def _find_own_code(*, apart_from: Path | None = None, first: bool = False) -> None:
     """Search the current folder for modules too, where `python -m` does it by itself and a console script does not.
 
-    Last, so that no file there takes the place of a package; and not in `apart_from`, which others have filled.
+    Last, so that no file there takes the place of a package, or `first`, as with `python -m`; and not in `apart_from`,
+    which others have filled.
     """
     if sys.flags.safe_path or "" in sys.path:
         return
     here = Path.cwd()
     if apart_from is None or not here.is_relative_to(os.path.realpath(apart_from)):
-        sys.path.append(str(here))
+        sys.path.insert(0 if first else len(sys.path), str(here))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -157,7 +158,7 @@ def status(
 
         go_to(manifest)
         sys.argv[1:] = words
-        _find_own_code()
+        _find_own_code(first=True)
         hydra_main()
 
 

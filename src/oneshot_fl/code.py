@@ -21,11 +21,11 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from itertools import chain
 from pathlib import Path
-from pkgutil import get_importer
+from pkgutil import get_importer, iter_modules
 from typing import Any
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.imported import State, Witness, check_unedited, imported_from, state_of
+from oneshot_fl.imported import State, Witness, check_newest, check_unedited, imported_from, state_of
 from oneshot_fl.syntax import Import, keep, syntax_of
 
 PACKAGE = "oneshot_fl"
@@ -129,6 +129,7 @@ def _contents(names: list[str]) -> dict[str, str]:
             continue
         visited.add(name)
         module = _Module(_version(name)) if whole else _module(name)
+        check_newest(name, module.imports)
         if module.content is not None:
             found[name] = module.content
         waiting.extend(module.imports)
@@ -136,12 +137,19 @@ def _contents(names: list[str]) -> dict[str, str]:
 
 
 def _left_out(name: str) -> bool:
-    outside = sys.stdlib_module_names | TOOLS
+    outer = _package(name)
     return (
-        _package(name) in outside
+        outer in TOOLS
+        or (outer in sys.stdlib_module_names and not _is_in_its_place(outer))
         or name == PACKAGE
         or f"{name}.".startswith(tuple(f"{left}." for left in CANNOT_CHANGE_A_NUMBER))
     )
+
+
+@cache
+def _is_in_its_place(name: str) -> bool:
+    """Whether a file of the user's own is imported instead of a module of the standard library (`sched.py`)."""
+    return _find(name) is not None and not _is_installed(name)
 
 
 def _module(name: str) -> _Module:
@@ -178,11 +186,19 @@ def _imported(each: Import, package: str) -> Iterator[str]:
     """
     source = _absolute(each, package)
     yield from _with_parents(source)
-    inside = (f"{source}.{name}" for name in each.names)
+    names = _modules_in(source) if "*" in each.names else each.names  # which of them is in a list that code may make
+    inside = (f"{source}.{name}" for name in names)
     if _is_installed(_package(source)):
         yield from inside
     else:
         yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
+
+
+def _modules_in(package: str) -> list[str]:
+    """The names of the modules right inside of a package; of what is installed nobody asks."""
+    spec = None if _is_installed(_package(package)) else _find(package)
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    return [module.name for module in iter_modules(folders)]
 
 
 def _absolute(each: Import, package: str) -> str:

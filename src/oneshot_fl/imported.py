@@ -7,9 +7,10 @@ only that the process had begun is known.
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,11 @@ PROCESS = Path("/proc/self/stat")
 
 _imported: dict[str, State | None] = {}
 """By the module's name; None where it has no file that could be edited."""
+_turns: dict[str, int] = {}
+"""When each was imported last, in the order of imports."""
+_counter = count(1)
+_reloaded: set[str] = set()
+"""Those that were imported again into the module that they were."""
 
 
 class Witness(MetaPathFinder):
@@ -36,6 +42,9 @@ class Witness(MetaPathFinder):
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None:
             _imported[fullname] = state_of(spec)
+            _turns[fullname] = next(_counter)
+            if target is not None:
+                _reloaded.add(fullname)
         return spec
 
 
@@ -74,6 +83,22 @@ def check_unedited(name: str, spec: ModuleSpec) -> None:
             f"{spec.origin}: was changed {since}, so it may not be the code that runs; use importlib.reload on the "
             "module, or start Python again"
         )
+
+
+def check_newest(name: str, imports: Iterable[str]) -> None:
+    """Refuse a module that may hold what another was before that was reloaded.
+
+    Raises:
+        OneshotError: it was imported before; naming both.
+    """
+    if name not in sys.modules:
+        return
+    for other in _reloaded.intersection(imports):
+        if _turns[other] > _turns.get(name, 0) and other != name:
+            raise OneshotError(
+                f"{name}: was imported before {other} was reloaded, and may hold what that was; use "
+                f"importlib.reload on {name} too, or start Python again"
+            )
 
 
 def _status(spec: ModuleSpec) -> os.stat_result | None:

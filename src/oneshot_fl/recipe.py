@@ -87,19 +87,28 @@ def described(value: Any) -> Any:
     return value
 
 
+FETCHING = {"get_class", "get_method", "get_object", "get_static_method"}
+"""Functions of `hydra.utils` that give what their `path` names."""
+
+
 def targets(settings: Any) -> list[str]:
     """Every `_target_` in plain nested settings, in order, once."""
     return list(dict.fromkeys(target for _, target in targets_at(settings)))
 
 
 def targets_at(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every `_target_` in plain nested settings, in order, each with the dotted key of the part that it is of."""
+    """Every `_target_` in plain nested settings, in order, each with the dotted key of the part that it is of.
+
+    Where it is one of Hydra's that only fetch code, what it fetches follows.
+    """
     if isinstance(node, list | tuple):
         node = dict(enumerate(node))
     if not isinstance(node, Mapping):
         return
     if isinstance(target := node.get("_target_"), str):
         yield key, target
+        if target.startswith("hydra.") and target.rpartition(".")[2] in FETCHING and isinstance(node.get("path"), str):
+            yield key, node["path"]
     for name, inner in node.items():
         yield from targets_at(inner, f"{key}.{name}".lstrip("."))
 

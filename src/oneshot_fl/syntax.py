@@ -114,17 +114,26 @@ class _WithoutDocstrings(ast.NodeTransformer):
 
 
 def _imports(tree: ast.AST) -> Iterator[Import]:
+    importing = _names_of_importing(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
-        elif isinstance(node, ast.Call) and (name := _called_for(node)):
+        elif isinstance(node, ast.Call) and (name := _called_for(node, importing)):
             yield Import(name.lstrip("."), dots=len(name) - len(name.lstrip(".")))
 
 
-def _called_for(node: ast.Call) -> str:
-    """The module that `importlib.import_module` or `__import__` is called for, where that is written down."""
+def _names_of_importing(tree: ast.AST) -> set[str]:
+    """What `import_module` and `__import__` are called in a module."""
+    taken = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "importlib")
+    aliases = (alias.asname for node in taken for alias in node.names if alias.name == "import_module")
+    return {"import_module", "__import__", *(alias for alias in aliases if alias)}
+
+
+def _called_for(node: ast.Call, importing: set[str]) -> str:
+    """The module that a function that imports is called for, where that is written down."""
     called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
-    wanted = node.args[0] if called in ("import_module", "__import__") and node.args else None
+    named = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
+    wanted = [*node.args, *named][0] if called in importing and (node.args or named) else None
     return wanted.value if isinstance(wanted, ast.Constant) and isinstance(wanted.value, str) else ""

@@ -253,6 +253,15 @@ def own_folder(tmp_path):
     return here
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_command_that_is_run_again_finds_code_where_python_dash_m_does(tmp_path, monkeypatch, first):
+    """The current folder is before all others there, which a module of the same name in `PYTHONPATH` tells apart."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["lib"])
+    cli._find_own_code(first=first)
+    assert sys.path == ([str(tmp_path), "lib"] if first else ["lib", str(tmp_path)])
+
+
 def test_code_of_ones_own_is_found_in_the_current_folder_behind_all_packages(own_folder, tmp_path):
     """By a console script, for which Python searches the script's folder and not the current one."""
     (tmp_path / "bin").mkdir()

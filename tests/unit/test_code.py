@@ -86,6 +86,8 @@ def test_only_what_runs_counts(folder, old, new, counts):
         "import json, away as far",
         "from away import number",
         "from away import *",
+        "import importlib\nimportlib.import_module(name='away')",
+        "from importlib import import_module as load\nload('away')",
         "def late():\n    import away",
         "try:\n    from away import number\nexcept ImportError:\n    number = 0",
         "import between",
@@ -106,6 +108,7 @@ def test_imports_are_followed_wherever_they_stand(folder, imports):
         ("from ..top import number", {"pack/__init__", "pack/sub/__init__", "pack/top"}),
         ("from pack import top", {"pack/__init__", "pack/sub/__init__", "pack/top"}),
         ("from pack import zero", {"pack/__init__", "pack/sub/__init__"}),
+        ("from pack import *", {"pack/__init__", "pack/sub/__init__", "pack/top"}),
         ("import pack.top", {"pack/__init__", "pack/sub/__init__", "pack/top"}),
     ],
 )
@@ -233,6 +236,31 @@ def test_what_is_edited_between_its_import_and_the_first_look_is_refused(folder)
     importlib.reload(mine)
     assert folder.digest("blank")
     del sys.modules["mine_early"]
+
+
+def test_a_module_that_holds_what_another_was_before_its_reload_is_refused(folder):
+    folder.write(mine_old="number = 1", mine_holder="from mine_old import number")
+    holder, old = map(importlib.import_module, ("mine_holder", "mine_old"))
+    assert digest(["mine_holder"])
+    folder.write(mine_old="number = 20")
+    importlib.reload(old)
+    with pytest.raises(OneshotError, match="mine_holder: was imported before mine_old was reloaded, and may hold what"):
+        digest(["mine_holder"])
+    assert digest(["mine_old"])
+    assert importlib.reload(holder).number == 20
+    assert digest(["mine_holder"])
+    for name in ("mine_holder", "mine_old"):
+        del sys.modules[name]
+
+
+def test_a_file_that_takes_the_place_of_a_standard_module_counts(folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "sched", raising=False)
+    code._is_in_its_place.cache_clear()
+    code._is_installed.cache_clear()
+    folder.write(sched="number = 1", mine="import sched, json")
+    assert folder.changes("mine", sched="number = 2")
+    for asked in (code._is_in_its_place, code._is_installed):
+        asked.cache_clear()
 
 
 def test_ours_are_followed_but_for_what_cannot_change_a_number(folder):

@@ -85,6 +85,14 @@ def test_targets_are_found_at_any_depth_once_and_in_order():
     assert targets("pkg.b") == []
 
 
+def test_what_a_function_of_hydras_fetches_is_a_target_too():
+    fetched = {
+        "fn": {"_target_": "hydra.utils.get_method", "path": "pkg.f"},
+        "path": {"_target_": "pkg.g", "path": "h"},
+    }
+    assert targets(fetched) == ["hydra.utils.get_method", "pkg.f", "pkg.g"]
+
+
 def test_a_digest_follows_the_phase_and_every_target_inside():
     inputs = {"method": {"term": {"_target_": "oneshot_fl.parts.terms.CrossEntropy", "weight": 1.0}}}
     other = {"method": {"term": {"_target_": "oneshot_fl.methods.ot.OptimalTransport"}}}

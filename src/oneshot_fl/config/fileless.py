@@ -15,8 +15,15 @@ def check_files(settings: Mapping[str, Any]) -> None:
     """Whether the code of every part that a result depends on can be read.
 
     Raises:
-        OneshotError: a part's cannot; naming its key.
+        OneshotError: a part's cannot, or not by the workers; naming its key.
     """
     for key, target in targets_at(settings):
-        if not key.startswith(OF_NO_RESULT) and is_fileless(target):
+        if key.startswith(OF_NO_RESULT):
+            continue
+        if is_fileless(target):
             raise OneshotError(f"{key}._target_={target}: {FILELESS}")
+        if target.startswith("__main__.") and settings.get("workers", 1) > 1:
+            raise OneshotError(
+                f"{key}._target_={target}: workers={settings['workers']} are programs of their own, where __main__ is "
+                "another; put it into a module, or set workers=1"
+            )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -108,6 +109,11 @@ def _by_workers(wanted: Sequence[Wanted], missing: Sequence[int], context: Conte
             f"workers={context.workers}: one of them died, perhaps for want of memory; the same command resumes, "
             "workers=1 needs the least memory"
         ) from error
+    except BrokenProcessPool as error:
+        raise OneshotError(
+            f"workers={context.workers}: one of them cannot load what it is to make; put code of your own where a new "
+            "Python finds it, or set workers=1"
+        ) from error
     return [k for k, by_worker in zip(missing, made, strict=True) if by_worker]
 
 
@@ -123,10 +129,12 @@ def _threads_of_one_among(workers: int) -> Iterator[None]:
 
 
 def _by_up_to_date(pool: Parallel, jobs: Sequence[Any]) -> list[bool]:
-    """What each job returns; by new workers where those of an earlier run have read code that was edited since."""
+    """What each job returns; by new workers where those of an earlier run know other code, or not where it lies."""
     try:
         return pool(jobs)
-    except OtherCodeError:
+    except TerminatedWorkerError:
+        raise
+    except (OtherCodeError, BrokenProcessPool):
         get_reusable_executor().shutdown(wait=True)
         return pool(jobs)
 

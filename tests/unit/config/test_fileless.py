@@ -27,6 +27,13 @@ def test_a_class_of_a_notebook_is_told_by_its_key_with_what_to_do():
         experiment_of(compose_config("method=fedavg", "model._target_=cells.Net"))
 
 
+def test_a_part_of_the_script_itself_is_refused_where_workers_would_look_for_it():
+    settings = {"model": {"_target_": "__main__.Net"}, "workers": 1}
+    check_files(settings)
+    with pytest.raises(OneshotError, match=r"^model\._target_=__main__\.Net: workers=2 are programs of their own"):
+        check_files(settings | {"workers": 2})
+
+
 @pytest.mark.usefixtures("cells")
 def test_a_part_inside_another_has_its_own_key_and_what_changes_no_number_needs_no_file():
     check_files({"logger": {"mine": {"_target_": "cells.Net"}}, "model": {"_target_": "torch.nn.Linear"}})

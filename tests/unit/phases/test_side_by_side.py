@@ -1,4 +1,5 @@
 import pickle
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from oneshot_fl import ledger
 from oneshot_fl.artifacts import Artifact
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases import side_by_side
 from oneshot_fl.phases.keyed import OtherCodeError
 from oneshot_fl.phases.side_by_side import make_all
@@ -58,14 +60,17 @@ def test_no_worker_starts_for_a_single_thing_to_make(context, wanted, made, task
 
 
 @pytest.mark.parametrize("stale", [1, 2])
-def test_workers_that_have_read_other_code_are_replaced_once(context, wanted, made, task, monkeypatch, stale):
+@pytest.mark.parametrize(
+    ("error", "told"), [(OtherCodeError, "edited"), (BrokenProcessPool, "workers=2: one of them cannot load")]
+)
+def test_workers_that_know_other_code_are_replaced_once(context, wanted, made, task, monkeypatch, stale, error, told):
     class OfAnEarlierRun(_HereInstead):
         runs = 0
 
         def __call__(self, jobs):
             self.runs += 1
             if self.runs <= stale:
-                raise OtherCodeError("edited")
+                raise error("edited")
             return super().__call__(jobs)
 
     ended = []
@@ -73,7 +78,7 @@ def test_workers_that_have_read_other_code_are_replaced_once(context, wanted, ma
     monkeypatch.setattr(
         side_by_side, "get_reusable_executor", lambda: SimpleNamespace(shutdown=lambda **how: ended.append(how))
     )
-    with pytest.raises(OtherCodeError) if stale == 2 else nullcontext():
+    with pytest.raises(OneshotError, match=told) if stale == 2 else nullcontext():
         make_all(wanted, [2] * 3, context=replace(context, workers=2), task=task)
     assert ended == [{"wait": True}]
     assert made == ([] if stale == 2 else [0, 1, 2])
