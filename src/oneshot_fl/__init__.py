@@ -1,7 +1,7 @@
 """One-shot federated learning: every client uploads its model once, the server makes one good model of them.
 
 The public face: `run` an experiment, `aggregate` other people's uploads, `load` the global model that either left, read
-the `results` of many runs.
+the `results` of many runs. Threads that run, aggregate or train wait for each other; processes do it side by side.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.imported import watch
+from oneshot_fl.process import one_at_a_time
 from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Pat
     _check_overrides(overrides, "run")
     _check_paths(folder=folder, config_dir=config_dir, optional=("folder", "config_dir"))
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    with reading_also(config_dir):
+    with one_at_a_time(), reading_also(config_dir):
         return Result(job(*from_overrides(*overrides), place), place)
 
 
@@ -105,7 +106,7 @@ def aggregate(
     _check_paths(uploads=uploads, folder=folder, test=test, config_dir=config_dir, optional=("test", "config_dir"))
     _check_overrides(overrides, "aggregate", first="uploads, ")
     tested = None if test is None else Path(test)
-    with reading_also(config_dir):
+    with one_at_a_time(), reading_also(config_dir):
         summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allow=allow)
     return Result(summary, Path(folder))
 
@@ -145,7 +146,7 @@ def train_client(
         raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
     if not Path(folder).is_dir():
         raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
-    with reading_also(config_dir):
+    with one_at_a_time(), reading_also(config_dir):
         return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 

@@ -172,7 +172,7 @@ def _read(name: str, spec: ModuleSpec | None) -> _Module:
         if source is None:
             return _Module(hashlib.sha256(loader.get_data(spec.origin)).hexdigest())
         syntax = syntax_of(source)
-    except (SyntaxError, ValueError, OSError, ImportError) as error:
+    except (SyntaxError, ValueError, OSError, ImportError, RecursionError) as error:
         raise OneshotError(f"{spec.origin}: cannot be read as Python ({' '.join(str(error).split())})") from error
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
     imports = chain.from_iterable(_imported(each, package) for each in syntax.imports)
@@ -251,11 +251,21 @@ def _is_installed(name: str) -> bool:
     if spec is None:
         return False
     places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or [])
-    return spec.origin in ("built-in", "frozen") or any(_lies_installed(Path(place)) for place in places)
+    return spec.origin in ("built-in", "frozen") or any(_lies_installed(name, Path(place)) for place in places)
 
 
-def _lies_installed(path: Path) -> bool:
+def _lies_installed(name: str, path: Path) -> bool:
+    if name in _put_into(path.parent) | _put_into(path.parent.parent):
+        return True
     return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in _libraries())
+
+
+@cache
+def _put_into(folder: Path) -> set[str]:
+    """What pip's records say that it put into a folder, which has any name with `--target`: modules and packages."""
+    records = (record.read_text(errors="replace") for record in folder.glob("*.dist-info/RECORD"))
+    lines = chain.from_iterable(text.splitlines() for text in records)
+    return {line.partition(",")[0].partition("/")[0].partition(".")[0] for line in lines}
 
 
 @cache

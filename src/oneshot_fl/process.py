@@ -23,6 +23,24 @@ def say(line: str) -> None:
     print(f"oneshot_fl: {line}", file=sys.stderr)
 
 
+_turn = threading.RLock()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """What threads of one process would disturb each other in, who share torch's random numbers and Hydra's state.
+
+    A Ctrl-C, of which Lightning makes a `SystemExit`, comes out as the `KeyboardInterrupt` that it was.
+    """
+    with _turn:
+        try:
+            yield
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):
+                raise end.__context__ from None
+            raise
+
+
 def print_whatever_it_is() -> None:
     """Letters that stdout cannot encode, as of file names that are not UTF-8, are printed as escapes (`\\udce9`).
 

@@ -28,8 +28,9 @@ class Folder:
             file.write_text(textwrap.dedent(source))
 
     def digest(self, *modules: str) -> str:
-        for known in (code._seen, code._is_installed.cache_clear, code._version.cache_clear):
-            known.clear() if isinstance(known, dict) else known()
+        code._seen.clear()
+        for asked in (code._is_installed, code._is_in_its_place, code._put_into, code._version):
+            asked.cache_clear()
         importlib.invalidate_caches()
         return digest(modules)
 
@@ -176,6 +177,19 @@ def test_a_package_that_is_given_counts_by_its_source_although_it_is_installed(i
     assert installed.changes("pack.model", "other.blocks", **{"other/blocks": "number = 3"})
 
 
+def test_what_pip_has_put_into_a_folder_of_any_name_is_installed_and_what_lies_beside_it_is_not(tmp_path, monkeypatch):
+    place = tmp_path / "target"
+    place.mkdir()
+    folder = Folder(place, monkeypatch)
+    folder.write(**{"pack/__init__": "number = 1"}, one="number = 1", own="number = 1", mine="import pack, one, own")
+    info = place / "pack-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: pack\nVersion: 1\n")
+    (info / "RECORD").write_text("one.py,sha256=x,10\npack/__init__.py,sha256=x,10\npack-1.dist-info/RECORD,,\n")
+    assert not folder.changes("mine", **{"pack/__init__": "number = 2", "one": "number = 2"})
+    assert folder.changes("mine", own="number = 2")
+
+
 def test_what_is_given_beside_a_package_does_not_change_how_it_counts(installed):
     installed.write(**{"pack/__init__": "import other", "other/__init__": "number = 1"})
     alone = installed.digest("pack")
@@ -255,12 +269,8 @@ def test_a_module_that_holds_what_another_was_before_its_reload_is_refused(folde
 
 def test_a_file_that_takes_the_place_of_a_standard_module_counts(folder, monkeypatch):
     monkeypatch.delitem(sys.modules, "sched", raising=False)
-    code._is_in_its_place.cache_clear()
-    code._is_installed.cache_clear()
     folder.write(sched="number = 1", mine="import sched, json")
     assert folder.changes("mine", sched="number = 2")
-    for asked in (code._is_in_its_place, code._is_installed):
-        asked.cache_clear()
 
 
 def test_ours_are_followed_but_for_what_cannot_change_a_number(folder):
@@ -279,6 +289,12 @@ def test_a_script_is_read_from_its_file(tmp_path):
     first = subprocess.check_output(run)
     script.write_text(script.read_text().replace("= 1", "= 2"))
     assert subprocess.check_output(run) != first
+
+
+def test_what_is_nested_too_deep_is_one_line(folder):
+    folder.write(mine="+".join("1" * 20_000))
+    with pytest.raises(OneshotError, match=r"mine\.py: cannot be read as Python"):
+        folder.digest("mine")
 
 
 def test_mistakes_are_one_line(folder):

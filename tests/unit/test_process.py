@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from oneshot_fl.process import (
     end_with,
     interruption,
     keep_freed_memory,
+    one_at_a_time,
     print_whatever_it_is,
     share_the_cores,
     stoppable,
@@ -183,6 +185,38 @@ def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_brea
             assert interruption() is None  # it is another block's
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_threads_wait_for_each_other_and_one_may_go_deeper():
+    inside, over = threading.Event(), []
+
+    def other():
+        inside.set()
+        with one_at_a_time():
+            over.append("other")
+
+    with one_at_a_time(), one_at_a_time():
+        thread = threading.Thread(target=other)
+        thread.start()
+        inside.wait()
+        thread.join(timeout=0.2)
+        over.append("first")
+    thread.join()
+    assert over == ["first", "other"]
+
+
+def _as_lightning_does():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        sys.exit(1)
+
+
+def test_what_a_library_made_of_ctrl_c_is_one_again():
+    with pytest.raises(KeyboardInterrupt), one_at_a_time():
+        _as_lightning_does()
+    with pytest.raises(SystemExit, match="3"), one_at_a_time():
+        sys.exit(3)
 
 
 def test_a_stop_is_no_exception_and_no_keyboard_interrupt():

@@ -150,6 +150,8 @@ def _no_such_choice(group: str, name: str, options: list[str]) -> str:
             options = sorted(f"{folder}/{path.stem}" for path in folders[folder].glob("*.yaml"))
         else:
             options += [f"{other}/..." for other in folders]
+    if (group, name) == ("hydra/sweeper", "optuna"):
+        return f"{group}={name}: its plugin is not installed; pip install 'oneshot-fl[sweep]'"
     options = [option for option in options if not option.startswith("_")]
     return f"{group}={name}: there is no such choice{did_you_mean(name, options)}; choose from {', '.join(options)}"
 

@@ -69,6 +69,9 @@ def traced(folder: Path, record: Mapping[str, Any]) -> Iterator[Trace]:
     except SystemExit as end:  # of whoever runs the job, as where it goes back into a queue
         trace.end("interrupted", error=f"stopped (exit code {end.code}); the same command resumes")
         raise
+    except KeyboardInterrupt:  # of a program that called `oneshot_fl.run`
+        trace.end("interrupted", error="stopped by Ctrl-C; the same call resumes")
+        raise
     except (Interrupted, Exception) as error:
         interrupted = error if isinstance(error, Interrupted) else interruption()
         if interrupted is not None:

@@ -7,6 +7,7 @@ normalisation and temperature are inside. It is written only if it answers as th
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -126,6 +127,7 @@ def _summary(run: Path | None) -> dict[str, Any] | None:
 
 
 def _onnx(module: PixelsIn, served: ServedModel) -> bytes:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a queue of events and a device's id into HOME
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  # torch's exporter needs it and says so in other words

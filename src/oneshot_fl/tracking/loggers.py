@@ -270,7 +270,8 @@ def opened(build: Any, settings: Mapping[str, Any], about: About) -> Sink:
     except OneshotError:
         raise
     except ImportError as error:
-        raise OneshotError(f"logger: {name} needs another package ({one_line(error)})") from error
+        extra = "; pip install 'oneshot-fl[mlflow]'" if name.endswith(".MLFlowLogger") else ""
+        raise OneshotError(f"logger: {name} needs another package ({one_line(error)}){extra}") from error
     except Exception as error:  # anybody's: a logger may be a user's own
         raise OneshotError(
             f"logger: {name} cannot be opened ({named_line(error)}); it is called with its keys and save_dir, "

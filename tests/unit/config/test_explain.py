@@ -9,7 +9,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 
 from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
-from oneshot_fl.config.explain import TABLES, explain, no_such_key
+from oneshot_fl.config.explain import TABLES, _no_such_choice, explain, no_such_key
 from oneshot_fl.config.group_types import tables
 from oneshot_fl.config.keys import all_keys
 from oneshot_fl.errors import OneshotError
@@ -62,6 +62,11 @@ def test_a_file_that_is_no_text_is_found(tmp_path):
         file.read_text(encoding="utf-8")
     assert explain(caught.value, [f"--config-dir={tmp_path}"]) == f"{file}: is no text in UTF-8"
     assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
+
+
+def test_a_sweeper_that_is_not_installed_names_its_extra():
+    assert _no_such_choice("hydra/sweeper", "optuna", ["basic"]).endswith("pip install 'oneshot-fl[sweep]'")
+    assert "did you mean basic?" in _no_such_choice("hydra/sweeper", "basik", ["basic"])
 
 
 @pytest.mark.parametrize("content", [b"a: 1\na: 2\n", b"a:\n\tb: 1\n", "name: Zoë\n".encode("latin-1"), b"- 1\n"])

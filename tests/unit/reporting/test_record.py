@@ -82,6 +82,12 @@ def test_one_that_its_engine_ends_is_interrupted(tmp_path):
     assert _trace(tmp_path)["status"] == "interrupted"
 
 
+def test_one_that_its_caller_stops_is_interrupted(tmp_path):
+    with pytest.raises(KeyboardInterrupt), traced(tmp_path, {}):
+        raise KeyboardInterrupt
+    assert _trace(tmp_path)["status"] == "interrupted"
+
+
 def test_a_failure_keeps_its_line_and_its_traceback(tmp_path):
     def fails():
         raise OneshotError("data.size=0:\nmust be 1")

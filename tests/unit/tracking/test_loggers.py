@@ -1,5 +1,6 @@
 import csv
 import errno
+import re
 import threading
 import time
 
@@ -153,12 +154,14 @@ def test_tensorboard_shows_curves_and_images(tmp_path):
     assert [each.step for each in events.Images("distill/images")] == [1]
 
 
-def test_a_logger_whose_package_is_missing_says_so(tmp_path):
+@pytest.mark.parametrize(("name", "extra"), [("a.B", ""), ("a.MLFlowLogger", "; pip install 'oneshot-fl[mlflow]'")])
+def test_a_logger_whose_package_is_missing_says_so(tmp_path, name, extra):
     def build(**told):
         raise ModuleNotFoundError("no module named nothing")
 
-    with pytest.raises(OneshotError, match=r"logger: a.B needs another package \(no module named nothing\)"):
-        opened(build, {"_target_": "a.B"}, _about(tmp_path))
+    line = f"logger: {name} needs another package (no module named nothing){extra}"
+    with pytest.raises(OneshotError, match=f"^{re.escape(line)}$"):
+        opened(build, {"_target_": name}, _about(tmp_path))
 
 
 class _Homeless(Logger):
