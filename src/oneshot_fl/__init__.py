@@ -105,6 +105,8 @@ def aggregate(
 
     _check_paths(uploads=uploads, folder=folder, test=test, config_dir=config_dir, optional=("test", "config_dir"))
     _check_overrides(overrides, "aggregate", first="uploads, ")
+    _check_names(allow=allow)
+    _check_switches(strict=strict)
     tested = None if test is None else Path(test)
     with one_at_a_time(), reading_also(config_dir):
         summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allow=allow)
@@ -142,6 +144,8 @@ def train_client(
 
     _check_paths(folder=folder, out=out, config_dir=config_dir, optional=("config_dir",))
     _check_overrides(overrides, "train_client", first="folder, ")
+    _check_names(classes=classes)
+    _check_switches(counts=counts)
     if type(number) is not int:
         raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
     if not Path(folder).is_dir():
@@ -166,6 +170,7 @@ def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":
     from oneshot_fl.serving.load import load as loaded
 
     _check_paths(place=place)
+    _check_names(allow=allow)
     return loaded(Path(place), allow=allow)
 
 
@@ -188,11 +193,25 @@ def _check_overrides(overrides: Sequence[object], function: str, *, first: str =
     for each in overrides:
         if isinstance(each, list | tuple):
             raise OneshotError(f"{each!r}: overrides are given one by one; write {function}({first}*{each!r})")
-        if not isinstance(each, str):
+        if not isinstance(each, str) or not each.strip():
             raise OneshotError(f"{each!r}: must be an override, a text like 'seed=0'")
 
 
 def _check_paths(*, optional: Collection[str] = (), **places: object) -> None:
     for name, place in places.items():
-        if not isinstance(place, str | PathLike) and not (place is None and name in optional):
+        if place is None and name in optional:
+            continue
+        if not isinstance(place, str | PathLike) or place == "" or "\0" in str(place):
             raise OneshotError(f"{name}={place!r}: must be a path, a text or a pathlib.Path")
+
+
+def _check_names(**given: object) -> None:
+    for name, names in given.items():
+        if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
+            raise OneshotError(f"{name}={names!r}: must be names, as in {name}=['a', 'b']")
+
+
+def _check_switches(**given: object) -> None:
+    for name, value in given.items():
+        if type(value) is not bool:
+            raise OneshotError(f"{name}={value!r}: must be True or False")
