@@ -255,9 +255,9 @@ def _is_installed(name: str) -> bool:
 
 
 def _lies_installed(name: str, path: Path) -> bool:
-    if name in _put_into(path.parent) | _put_into(path.parent.parent):
+    if not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in _libraries()):
         return True
-    return not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in _libraries())
+    return name in _put_into(path.parent) or name in _put_into(path.parent.parent)
 
 
 @cache
