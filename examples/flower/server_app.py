@@ -65,9 +65,8 @@ def alone(out: Path) -> Iterator[None]:
     """
     try:
         with FileLock(out / ".flower.lock", timeout=0):
-            if (
-                out / SUMMARY
-            ).exists():  # `flwr run` does not say whether a run failed: whether a result is there has to
+            # `flwr run` does not say whether a run failed: whether a result is there has to
+            if (out / SUMMARY).exists():
                 raise ValueError(
                     f"out={out}: holds the result of an earlier run; choose another folder, or move it away"
                 )

@@ -119,6 +119,10 @@ def architecture(name: str, group: str = "model") -> DictConfig:
     node, example = choice(group, name), f"for instance {EXAMPLES[group]}"
     if "names" in node or OmegaConf.is_missing(node, "names"):
         raise OneshotError(f"{group}: {name} stands for several architectures; name one of them, {example}")
+    if "defaults" in node:
+        raise OneshotError(
+            f"{group}: {name} has defaults, other files that are read for {group}={name} alone; write its keys out"
+        )
     try:
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:

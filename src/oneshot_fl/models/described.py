@@ -207,7 +207,7 @@ def _check_architecture(told: Mapping[str, Any], source: str, key: str) -> None:
     if _values(arguments, DEEPEST) > MOST_VALUES:
         raise OneshotError(
             f"{source}: {key}: arguments must be at most {MOST_VALUES} numbers, switches and short texts, in lists and "
-            f"dictionaries nested at most {DEEPEST} deep, whose names are plain words"
+            f"dictionaries nested at most {DEEPEST} deep, whose names are plain words, _target_ none of them"
         )
 
 

@@ -64,6 +64,14 @@ def test_a_file_that_is_no_text_is_found(tmp_path):
     assert explain(caught.value, []) == "a configuration file: is no text in UTF-8"
 
 
+def test_a_file_of_other_files_cannot_be_named_alone(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "derived.yaml").write_text("defaults: [cnn2, _self_]\nwidth: 8\n")
+    line = "^model: derived has defaults, other files that are read for model=derived alone; write its keys out$"
+    with reading_also(tmp_path), pytest.raises(OneshotError, match=line):
+        architecture("derived")
+
+
 def test_a_sweeper_that_is_not_installed_names_its_extra():
     assert _no_such_choice("hydra/sweeper", "optuna", ["basic"]).endswith("pip install 'oneshot-fl[sweep]'")
     assert "did you mean basic?" in _no_such_choice("hydra/sweeper", "basik", ["basic"])
