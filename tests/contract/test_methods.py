@@ -7,7 +7,7 @@ import pytest
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
-from oneshot_fl.config.serving import entrance_of
+from oneshot_fl.config.serving import NEVER_MET, entrance_of
 from oneshot_fl.errors import OneshotError
 from tests.composing import TINY, clients_of, composed, few_images, run_config
 from tests.contract.choices import OURS, SLOTS, THEIRS, parts_of, with_a_part_of_their_own
@@ -35,7 +35,12 @@ def test_every_part_is_run():
 
 @pytest.mark.parametrize("method", OURS)
 def test_an_upload_is_let_in_where_the_method_makes_something_of_its_kind(method):
-    uses = experiment_of(composed(f"method={method}", *clients_of(method))).method.uses
+    found = experiment_of(composed(f"method={method}", *clients_of(method))).method
+    uses = found.uses
+    if never := NEVER_MET.keys() & found.needs:
+        with pytest.raises(OneshotError, match=f"method={method}: {NEVER_MET[never.pop()]}"):
+            entrance_of([f"method={method}"])
+        return
     turned_away = {f"{kind}s" for kind in entrance_of([f"method={method}"]).unused}
     assert uses
     assert uses == {"classifiers", "decoders"} - turned_away

@@ -205,9 +205,13 @@ def test_threads_wait_for_each_other_and_one_may_go_deeper():
     assert over == ["first", "other"]
 
 
+def _stopped():
+    raise KeyboardInterrupt
+
+
 def _as_lightning_does():
     try:
-        signal.raise_signal(signal.SIGINT)
+        _stopped()
     except KeyboardInterrupt:
         sys.exit(1)
 

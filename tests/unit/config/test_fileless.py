@@ -27,7 +27,9 @@ def test_a_class_of_a_notebook_is_told_by_its_key_with_what_to_do():
         experiment_of(compose_config("method=fedavg", "model._target_=cells.Net"))
 
 
-def test_a_part_of_the_script_itself_is_refused_where_workers_would_look_for_it():
+def test_a_part_of_the_script_itself_is_refused_where_workers_would_look_for_it(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     settings = {"model": {"_target_": "__main__.Net"}, "workers": 1}
     check_files(settings)
     with pytest.raises(OneshotError, match=r"^model\._target_=__main__\.Net: workers=2 are programs of their own"):
