@@ -3,11 +3,9 @@
 import json
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid, ServerApp
 
@@ -15,6 +13,7 @@ import oneshot_fl
 from oneshot_fl.aggregation.run import known_before
 from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import alone_in
 
 app = ServerApp()
 
@@ -26,9 +25,12 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(str(given["out"]))
     if not out.is_absolute():
         raise ValueError(f"out={out}: must be a whole path: Flower runs this wherever the SuperLink was started")
-    settings, test = shlex.split(str(given["server-settings"])), checked(given)
-    out.mkdir(parents=True, exist_ok=True)
-    with alone(out):
+    settings = shlex.split(str(given["server-settings"]))
+    test = checked(given, settings)
+    with alone_in(out, wait=False):
+        # `flwr run` does not say whether a run failed: whether a result is there has to
+        if (out / SUMMARY).exists():
+            raise ValueError(f"out={out}: holds the result of an earlier run; choose another folder, or move it away")
         nodes = come(grid, int(given["clients"]), float(given["wait"]))
         asked = [Message(RecordDict(), message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
         uploads = out / f"uploads-{context.run_id}"
@@ -41,7 +43,7 @@ def main(grid: Grid, context: Context) -> None:
         aggregate(uploads, settings, out, test)
 
 
-def checked(given: UserConfig) -> Path | None:
+def checked(given: UserConfig, settings: Sequence[str]) -> Path | None:
     """The test set's folder, where there is one.
 
     Raises:
@@ -52,27 +54,8 @@ def checked(given: UserConfig) -> Path | None:
     test = Path(str(given["test"])) if given["test"] else None
     if test and not test.is_dir():
         raise ValueError(f"test={test}: there is no such folder here, where the SuperLink was started")
-    known_before(shlex.split(str(given["server-settings"])), test)
+    known_before(settings, test)
     return test
-
-
-@contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Keep other runs out of a folder, which has no result yet.
-
-    Raises:
-        ValueError: it has one, or another run is at work there.
-    """
-    try:
-        with FileLock(out / ".flower.lock", timeout=0):
-            # `flwr run` does not say whether a run failed: whether a result is there has to
-            if (out / SUMMARY).exists():
-                raise ValueError(
-                    f"out={out}: holds the result of an earlier run; choose another folder, or move it away"
-                )
-            yield
-    except Timeout as error:
-        raise ValueError(f"out={out}: another run is at work there; choose another folder") from error
 
 
 def come(grid: Grid, wanted: int, seconds: float) -> list[int]:

@@ -140,16 +140,17 @@ def _left_out(name: str) -> bool:
     outer = _package(name)
     return (
         outer in TOOLS
-        or (outer in sys.stdlib_module_names and not _is_in_its_place(outer))
+        or (outer in sys.stdlib_module_names and not _is_shadowed(outer))
         or name == PACKAGE
         or f"{name}.".startswith(tuple(f"{left}." for left in CANNOT_CHANGE_A_NUMBER))
     )
 
 
 @cache
-def _is_in_its_place(name: str) -> bool:
+def _is_shadowed(name: str) -> bool:
     """Whether a file of the user's own is imported instead of a module of the standard library (`sched.py`)."""
-    return _find(name) is not None and not _is_installed(name)
+    spec = _find(name)
+    return spec is not None and not _lies_installed(name, spec)
 
 
 def _module(name: str) -> _Module:
@@ -186,17 +187,17 @@ def _imported(each: Import, package: str) -> Iterator[str]:
     """
     source = _absolute(each, package)
     yield from _with_parents(source)
+    if _is_installed(_package(source)):
+        yield from (f"{source}.{name}" for name in each.names)
+        return
     names = _modules_in(source) if "*" in each.names else each.names  # which of them is in a list that code may make
     inside = (f"{source}.{name}" for name in names)
-    if _is_installed(_package(source)):
-        yield from inside
-    else:
-        yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
+    yield from (name for name in inside if not _left_out(name) and _find(name) is not None)
 
 
 def _modules_in(package: str) -> list[str]:
-    """The names of the modules right inside of a package; of what is installed nobody asks."""
-    spec = None if _is_installed(_package(package)) else _find(package)
+    """The names of the modules right inside of a package."""
+    spec = _find(package)
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     return [module.name for module in iter_modules(folders)]
 
@@ -248,13 +249,15 @@ def _loaded(name: str) -> ModuleSpec | None:
 @cache
 def _is_installed(name: str) -> bool:
     spec = None if name == PACKAGE else _find(name)
-    if spec is None:
-        return False
+    return spec is not None and _lies_installed(name, spec)
+
+
+def _lies_installed(name: str, spec: ModuleSpec) -> bool:
     places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or [])
-    return spec.origin in ("built-in", "frozen") or any(_lies_installed(name, Path(place)) for place in places)
+    return spec.origin in ("built-in", "frozen") or any(_is_of_a_library(name, Path(place)) for place in places)
 
 
-def _lies_installed(name: str, path: Path) -> bool:
+def _is_of_a_library(name: str, path: Path) -> bool:
     if not INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(library) for library in _libraries()):
         return True
     return name in _put_into(path.parent) or name in _put_into(path.parent.parent)

@@ -94,7 +94,7 @@ def check_newest(name: str, imports: Iterable[str]) -> None:
     if name not in sys.modules:
         return
     for other in _reloaded.intersection(imports):
-        if _turns[other] > _turns.get(name, 0) and other != name:
+        if _turns[other] > _turns.get(name, 0):
             raise OneshotError(
                 f"{name}: was imported before {other} was reloaded, and may hold what that was; use "
                 f"importlib.reload on {name} too, or start Python again"

@@ -9,7 +9,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.util import cache_from_source
@@ -114,8 +114,9 @@ class _WithoutDocstrings(ast.NodeTransformer):
 
 
 def _imports(tree: ast.AST) -> Iterator[Import]:
-    importing = _names_of_importing(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    importing = _names_of_importing(nodes)
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (Import(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -124,9 +125,9 @@ def _imports(tree: ast.AST) -> Iterator[Import]:
             yield Import(name.lstrip("."), dots=len(name) - len(name.lstrip(".")))
 
 
-def _names_of_importing(tree: ast.AST) -> set[str]:
+def _names_of_importing(nodes: Iterable[ast.AST]) -> set[str]:
     """What `import_module` and `__import__` are called in a module."""
-    taken = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "importlib")
+    taken = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "importlib")
     aliases = (alias.asname for node in taken for alias in node.names if alias.name == "import_module")
     return {"import_module", "__import__", *(alias for alias in aliases if alias)}
 
@@ -134,6 +135,6 @@ def _names_of_importing(tree: ast.AST) -> set[str]:
 def _called_for(node: ast.Call, importing: set[str]) -> str:
     """The module that a function that imports is called for, where that is written down."""
     called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
-    named = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
-    wanted = [*node.args, *named][0] if called in importing and (node.args or named) else None
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+    wanted = given[0] if called in importing and given else None
     return wanted.value if isinstance(wanted, ast.Constant) and isinstance(wanted.value, str) else ""

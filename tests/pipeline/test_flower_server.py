@@ -10,6 +10,7 @@ import pytest
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.job import LOCK, alone_in
 from tests.pipeline.flower import APP
 
 SETTINGS = {"clients": 2, "counts": True, "wait": 0.0, "timeout": 1.0, "server-settings": "", "test": ""}
@@ -117,18 +118,21 @@ def test_nobody_is_asked_where_a_setting_of_the_server_is_wrong(wrong, says, ser
 
 
 def test_an_earlier_result_is_neither_lost_nor_taken_for_a_new_one(server, tmp_path):
-    for name in ("summary.json", "server.safetensors", "nodes.json"):
+    names = {"summary.json", "server.safetensors", "nodes.json"}
+    for name in names:
         (tmp_path / name).write_text("earlier")
     grid = Grid([1, 2])
     with pytest.raises(ValueError, match="holds the result of an earlier run; choose another folder"):
         server.main(grid, _context(tmp_path))
     assert grid.asked == []
-    assert {path.read_text() for path in tmp_path.iterdir() if path.suffix != ".lock"} == {"earlier"}
+    assert {path.name for path in tmp_path.iterdir()} == {*names, LOCK}
+    assert {(tmp_path / name).read_text() for name in names} == {"earlier"}
 
 
 def test_two_runs_at_once_do_not_share_a_folder(server, tmp_path):
     grid = Grid([1, 2])
-    with server.alone(tmp_path), pytest.raises(ValueError, match="another run is at work there"):
+    line = f"^{tmp_path}: another process makes a run there; wait for it to end, or choose another folder$"
+    with alone_in(tmp_path), pytest.raises(OneshotError, match=line):
         server.main(grid, _context(tmp_path))
     assert grid.asked == []
 

@@ -29,7 +29,7 @@ class Folder:
 
     def digest(self, *modules: str) -> str:
         code._seen.clear()
-        for asked in (code._is_installed, code._is_in_its_place, code._put_into, code._version):
+        for asked in (code._is_installed, code._is_shadowed, code._put_into, code._version):
             asked.cache_clear()
         importlib.invalidate_caches()
         return digest(modules)

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.cores import threads_each
 from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
-from oneshot_fl.launchers.slurm_states import follow
+from oneshot_fl.launchers.slurm_states import Accounts, watcher
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 from oneshot_fl.values import CountOrZero
@@ -98,7 +99,8 @@ class Slurm:
         with self.executor.batch():
             jobs = [self.executor.submit(self._callable(), task) for task in tasks]
         if self.elsewhere:
-            follow(jobs)
+            for job in jobs:
+                job.watcher = self._watcher
         self._jobs += jobs
         return jobs
 
@@ -107,6 +109,10 @@ class Slurm:
         names = {job.job_id.partition("_")[0] for job in self._jobs if not job.done()}
         if names:
             say(f"jobs stay in the queue; scancel {' '.join(sorted(names))} ends them")
+
+    @cached_property
+    def _watcher(self) -> Accounts:
+        return watcher()
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(f"hydra.launcher.folder={self.folder}")

@@ -1,10 +1,7 @@
 """How Slurm's jobs stand: by its accounts, and where it keeps none, by its queue."""
 
 import subprocess
-from collections.abc import Sequence
-from typing import Any
 
-from submitit import SlurmJob
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
@@ -39,11 +36,9 @@ class Queue(Accounts):
         return {job: {"State": listed.get(job, GONE)} for job in self._registered}
 
 
-def follow(jobs: Sequence[SlurmJob[Any]]) -> None:
-    """Let jobs that were just submitted know how they stand on the Slurm that is here."""
-    watcher = Accounts(delay_s=LOOK_INTO_ACCOUNTS) if _keeps_accounts() else Queue(delay_s=LOOK_AT_QUEUE)
-    for job in jobs:
-        job.watcher = watcher
+def watcher() -> Accounts:
+    """What tells how jobs stand on the Slurm that is here; one asks for all of a sweep's at once."""
+    return Accounts(delay_s=LOOK_INTO_ACCOUNTS) if _keeps_accounts() else Queue(delay_s=LOOK_AT_QUEUE)
 
 
 def _keeps_accounts() -> bool:

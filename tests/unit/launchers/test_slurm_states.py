@@ -57,3 +57,5 @@ def test_jobs_are_followed_by_what_this_slurm_has(slurm, tmp_path, accounts, wat
     engine = Slurm(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
     jobs = engine.submit([Task(number, (), tmp_path, int, str(tmp_path)) for number in range(count)])
     assert [type(job.watcher) for job in jobs] == [watcher] * count
+    again = engine.submit([Task(count, (), tmp_path, int, str(tmp_path))])
+    assert len({id(job.watcher) for job in [*jobs, *again]}) == 1
