@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,11 @@ def test_every_published_result_is_read_and_stands_in_a_table(file, capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     ours = [row for row in rows if row["row"] and not row["row"].startswith(("ensemble", "clients"))]
     assert sum(int(row["n"]) for row in ours) == len(file.read_text().splitlines())
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
+def test_a_published_result_names_no_machines_folder(file):
+    assert not re.findall(r'["=]/\w[^"]*', file.read_text())
 
 
 def test_the_published_results_are_found():
