@@ -17,6 +17,9 @@ SPREADS |= {"classes_per_client": "classes", "lognormal": "sigma", "leave_one_do
 ON_REQUEST = {"proxy": "proxy", "guidance": "stratify", "recitals": "recite"}
 """What only some methods need, and the group of settings that says how it is made."""
 
+DATA_FOUND = "version found"
+"""The setting of `data` that counts what one name stood for: with a blank, so that no part of a user's takes it."""
+
 
 @dataclass(frozen=True)
 class Run:

@@ -13,7 +13,7 @@ from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import WRITTEN, distinct, for_all
 from oneshot_fl.reporting.tables.chosen import across, runs_with
 from oneshot_fl.reporting.tables.differences import Settings, canonical
-from oneshot_fl.reporting.tables.run import Run, Status
+from oneshot_fl.reporting.tables.run import DATA_FOUND, Run, Status
 
 LEFT = (SUMMARY, TRACE)
 """What a run leaves in its folder."""
@@ -56,7 +56,7 @@ def _result(summary: dict[str, Any]) -> str:
 def same_data_alike(runs: list[Run]) -> list[Run]:
     """The same runs with one `data.root` for all folders that held the same data.
 
-    Where one name stood for other data at another time, `data.version` counts. A run that never got to its data had
+    Where one name stood for other data at another time, `DATA_FOUND` counts. A run that never got to its data had
     those that its settings name, as far as another run tells.
     """
     newest = {_data_settings(run): content for run in runs if (content := _content(run))}
@@ -71,7 +71,7 @@ def same_data_alike(runs: list[Run]) -> list[Run]:
         placed = _with_data(run, {} if root is None else {"root": root})
         seen = versions.setdefault(_data_settings(placed), [])
         seen += [content] if content and content not in seen else []
-        alike.append(_with_data(placed, {"version": seen.index(content) + 1} if content in seen[1:] else {}))
+        alike.append(_with_data(placed, {DATA_FOUND: seen.index(content) + 1} if content in seen[1:] else {}))
     return alike
 
 

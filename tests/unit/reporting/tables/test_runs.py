@@ -4,6 +4,7 @@ import os
 import pytest
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.run import DATA_FOUND
 from oneshot_fl.reporting.tables.runs import collect, every_run, read_runs
 
 SETTINGS = {
@@ -107,7 +108,15 @@ def test_the_same_data_in_two_places_are_the_same_run_and_other_data_in_one_plac
     assert run.setting("data.root") == "east"
     _summary(tmp_path / "c", data_sha256="2", at=3)
     first, second = read_runs([tmp_path])
-    assert (first.setting("data.version"), second.setting("data.version")) == (None, 2)
+    assert (first.setting(f"data.{DATA_FOUND}"), second.setting(f"data.{DATA_FOUND}")) == (None, 2)
+
+
+def test_data_that_changed_do_not_become_those_of_a_version_of_the_users_own(tmp_path):
+    for at, (version, content) in enumerate(((1, "a"), (1, "b"), (2, "c"))):
+        _summary(tmp_path / str(at), seed=at, settings=_data(version=version), data_sha256=content, at=at)
+    runs = read_runs([tmp_path])
+    assert [run.setting("data.version") for run in runs] == [1, 1, 2]
+    assert len({json.dumps(run.shared, sort_keys=True) for run in runs}) == 3
 
 
 def test_settings_that_earlier_versions_told_with_the_data_make_no_other_data(tmp_path):
@@ -119,7 +128,7 @@ def test_settings_that_earlier_versions_told_with_the_data_make_no_other_data(tm
         told = {**record, "settings": settings, "server": {}, "rounds": [], "protocol": f"with batches of {size}"}
         (tmp_path / str(size) / "summary.json").write_text(json.dumps(told))
     runs = read_runs([tmp_path])
-    assert [run.setting("data.version") for run in runs] == [None, None]
+    assert [run.setting(f"data.{DATA_FOUND}") for run in runs] == [None, None]
     assert len({run.protocol for run in runs}) == 1
 
 
@@ -137,7 +146,7 @@ def test_a_failed_run_is_not_taken_for_one_on_development_images_that_is_newer(t
     _write(tmp_path / "b" / "run.json", seed=1, status="failed", error="no memory", at=2)
     _summary(tmp_path / "c", settings={**SETTINGS, "development": True}, data_sha256="2", at=3)
     runs = read_runs([tmp_path])
-    assert {run.setting("data.version") for run in runs} == {None}
+    assert {run.setting(f"data.{DATA_FOUND}") for run in runs} == {None}
     assert [run.shared for run in runs if run.status == "failed"] == [runs[0].shared]
 
 

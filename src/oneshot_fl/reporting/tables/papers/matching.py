@@ -25,7 +25,7 @@ from oneshot_fl.reporting.tables.papers.published import (
     client_with,
     published,
 )
-from oneshot_fl.reporting.tables.run import SPREADS, Run
+from oneshot_fl.reporting.tables.run import DATA_FOUND, SPREADS, Run
 
 SAME_DIRICHLET = ("dirichlet", "dirichlet_class_prior", "dirichlet_equal_chunks")
 """All are printed as Dir(alpha); which one a paper means is known from its code."""
@@ -35,7 +35,7 @@ VARIED = (
 )
 """What tables vary; a run stands beside a number only where it agrees."""
 UNSTATED = (
-    *("data.root", "data.version", "trainer"),
+    *("data.root", f"data.{DATA_FOUND}", "trainer"),
     *("distill.bank", "distill.clients_at_once", "stratify.classes_at_once"),
 )
 """What no paper states: on which machine, and how the same is computed."""
