@@ -57,7 +57,7 @@ def _through_hydra() -> None:
         raise
     finally:
         if SweepFolder.folder is not None and SweepFolder.begun:
-            for line in closing_lines(SweepFolder.folder):
+            for line in closing_lines(SweepFolder.folder, SweepFolder.done):
                 say(line)
 
 

@@ -56,12 +56,15 @@ _seen: dict[str, tuple[State | None, _Module]] = {}
 """Modules by name, each with the state of its file, as it was when first asked for or when it was imported since."""
 
 
-def digest(modules: Iterable[str]) -> str:
+def digest(modules: Iterable[str], *, versions: bool = True) -> str:
     """The first 80 bits of the SHA-256, in hexadecimal, over the code of `modules` and all that they import.
 
     An installed package that one of them is of is followed like any other, unless it is one of `FRAMEWORKS`.
     Comments, docstrings and layout do not count. A module is read once a process, as is its code when it is imported:
     what is edited while a process runs counts for the next one, or after `importlib.reload`.
+
+    Args:
+        versions: whether those of installed packages count, in which machines may differ.
 
     Raises:
         OneshotError: one of `modules` cannot be found, a module is no valid Python, or one was imported and edited
@@ -70,7 +73,7 @@ def digest(modules: Iterable[str]) -> str:
     names = list(modules)
     if unknown := [name for name in names if _find(name) is None]:
         raise OneshotError(f"{unknown[0]}: {_why_not_found(unknown[0])}")
-    found = _contents(names)
+    found = _contents(names, versions=versions)
     keep()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -116,7 +119,7 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _contents(names: list[str]) -> dict[str, str]:
+def _contents(names: list[str], *, versions: bool) -> dict[str, str]:
     """What counts of some modules and of all that they import, by the name of the module or of the whole package."""
     followed = {_package(name) for name in names} - FRAMEWORKS
     waiting = [each for name in names for each in _with_parents(name)]
@@ -128,7 +131,7 @@ def _contents(names: list[str]) -> dict[str, str]:
         if name in visited or _left_out(name):
             continue
         visited.add(name)
-        module = _Module(_version(name)) if whole else _module(name)
+        module = _Module(_version(name) if versions else None) if whole else _module(name)
         check_newest(name, module.imports)
         if module.content is not None:
             found[name] = module.content

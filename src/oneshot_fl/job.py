@@ -28,7 +28,12 @@ LOCK = ".lock"
 
 
 def job(
-    bind: Callable[[], "Experiment"], known: Mapping[str, Any], config: Mapping[str, Any] | None, folder: Path
+    bind: Callable[[], "Experiment"],
+    known: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    folder: Path,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Find that a run is done already, or lease a device, bind, run and remember it, and print it; the summary.
 
@@ -42,6 +47,7 @@ def job(
         known: what can be told of the run before.
         config: the whole configuration, plain and resolved; None where that cannot be, which `bind` says.
         folder: for all that it leaves; of several processes one works there at a time.
+        check: raises where what has come of the run must not count.
 
     Raises:
         OneshotError: something is wrong with the configuration or the data, or the folder cannot be written.
@@ -69,6 +75,7 @@ def job(
             from oneshot_fl.reporting.printed import print_summary
 
             summary = run(replace(experiment, record=record), folder)
+            check()
             trace.record |= hashes_of(folder)
             if place and not _is_still(place, config):
                 trace.record = {key: told for key, told in trace.record.items() if key not in place.told}

@@ -150,11 +150,13 @@ def test_what_is_imported_but_absent_counts_once_it_is_there(folder):
 def test_of_an_installed_package_only_the_version_counts(folder, monkeypatch):
     folder.write(mine="import torch.nn.functional as F\nfrom sklearn import cluster\nimport rich, os.path")
     before = folder.digest("mine")
-    assert code._contents(["mine"]).keys() == {"mine", "torch", "sklearn"}
+    assert code._contents(["mine"], versions=True).keys() == {"mine", "torch", "sklearn"}
+    sources = digest(["mine"], versions=False)
     assert set(code._seen) == {"mine"}
     real = code.metadata.version
     monkeypatch.setattr(code.metadata, "version", lambda name: "0" if name == "scikit-learn" else real(name))
     assert folder.digest("mine") != before
+    assert digest(["mine"], versions=False) == sources
 
 
 @pytest.fixture

@@ -77,9 +77,9 @@ def runs(root, code, tmp_path, monkeypatch):
         "store": str(tmp_path / "store"),
     }
 
-    def runs(meanwhile=lambda: None, **trainer) -> bool:
+    def runs(meanwhile=lambda: None, check=lambda: None, **trainer) -> bool:
         bound, chosen = [], config | {"trainer": config["trainer"] | trainer}
-        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, chosen, tmp_path / "run")
+        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, chosen, tmp_path / "run", check=check)
         return bool(bound)
 
     return runs
@@ -91,6 +91,17 @@ def test_a_run_is_remembered_and_the_same_one_is_done_before(runs, tmp_path, cap
     assert (told["status"], told["arithmetic"], len(told["key"])) == ("done", "cpu.32-true", 20)
     assert not runs()
     assert "done before" in capsys.readouterr().out
+
+
+def test_a_run_that_must_not_count_has_failed(runs, tmp_path):
+    def other_code():
+        raise OneshotError("other code than its sweep's")
+
+    with pytest.raises(OneshotError, match=r"^other code"):
+        runs(check=other_code)
+    assert _told(tmp_path / "run")["status"] == "failed"
+    assert "key" in _told(tmp_path / "run")
+    assert runs()
 
 
 def test_a_run_whose_figures_nobody_reads_is_done_all_the_same(runs, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +73,27 @@ def aggregate(
     """
     _check_apart(uploads, out)
     _check_holds_no_run(out)
+    new = not out.exists()
     make_folder(out)
-    with _older_told(out / MODEL):
+    with _left_as_it_was(out, new=new):
         return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allow=allow)
 
 
 @contextmanager
-def _older_told(model: Path) -> Iterator[None]:
-    """An earlier model stays where it is if something fails or is stopped, and must not be taken for this one."""
+def _left_as_it_was(out: Path, *, new: bool) -> Iterator[None]:
+    """If something fails or is stopped: an earlier model stays, and must not be taken for this one; else nothing does.
+
+    Args:
+        new: whether the folder was made for this.
+    """
     try:
         yield
     except (OneshotError, Interrupted):
-        if model.exists():
-            say(f"{model}: is of an earlier aggregation, and stays as it is")
+        if (out / MODEL).exists():
+            say(f"{out / MODEL}: is of an earlier aggregation, and stays as it is")
+        elif new:
+            with suppress(OSError):  # somebody has put something there
+                out.rmdir()
         raise
 
 

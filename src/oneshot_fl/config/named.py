@@ -52,9 +52,17 @@ def named(config: Mapping[str, Any]) -> list[Named]:
     return [*_lent(config), *(Named(group, file.stem, _read(file)) for group, file in sorted({*found, *shared}))]
 
 
-def code_of(config: Mapping[str, Any], files: Iterable[Named]) -> str:
-    """The digest of the code that a run depends on."""
-    return digest_of("oneshot_fl.pipeline", [config, *(file.settings for file in files)])
+def code_of(config: Mapping[str, Any], files: Iterable[Named], *, versions: bool = True) -> str:
+    """The digest of the code that a run depends on; without the `versions` of what is installed, of its sources."""
+    return digest_of("oneshot_fl.pipeline", [config, *(file.settings for file in files)], versions=versions)
+
+
+def sources_of(config: Mapping[str, Any] | None) -> str | None:
+    """The digest of the sources that a run depends on; None where it cannot be told, which the door or the run says."""
+    try:
+        return None if config is None else code_of(config, named(config), versions=False)
+    except (OneshotError, OSError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _lent(config: Mapping[str, Any]) -> list[Named]:

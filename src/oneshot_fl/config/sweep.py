@@ -32,6 +32,8 @@ class SweepFolder(Callback):
     folder: ClassVar[Path | None] = None
     begun: ClassVar[bool] = False
     """Whether its launcher took it; what lies there else is another sweep, or none."""
+    done: ClassVar[set[int]] = set()
+    """The jobs that this process ran, or found to be done; what others left there an earlier one did."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Hydra's hook."""

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config import resolved
 from oneshot_fl.config.compose import plain, unresolved
 from oneshot_fl.config.jobs import Composer
+from oneshot_fl.config.named import sources_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder
 from oneshot_fl.errors import OneshotError
@@ -156,7 +157,10 @@ class Launch:
         manifest.write(self.folder)
         SweepFolder.begun = True
         talk = Talk(self.folder, manifest, left=set(chosen))
-        ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
+        try:
+            ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
+        finally:
+            SweepFolder.done |= talk.done
         return [as_return(overrides, {**ended, **self.before}[number]) for number, overrides in chosen.items()]
 
     def _chosen(self, manifest: Manifest, jobs: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
@@ -188,7 +192,7 @@ class Launch:
                 call = partial(in_this_process, self.context, self.task, config)
             else:
                 state = state or _state()
-                call = partial(in_a_worker, _anywhere(config), state)
+                call = partial(in_a_worker, _anywhere(config), state, _sources(config))
             yield Task(number, overrides, folder, call, os.getcwd())
 
     def _compose(self, number: int, overrides: tuple[str, ...]) -> DictConfig:
@@ -259,6 +263,12 @@ def _anywhere(config: DictConfig) -> DictConfig:
     return config
 
 
+def _sources(config: DictConfig) -> str | None:
+    """`sources_of` a job in this process."""
+    with _as_in_job(config):
+        return sources_of(resolved(without_hydra(config)))
+
+
 def _state() -> bytes:
     """Hydra's own state, for a process that has not gone through its door."""
     import cloudpickle
@@ -272,8 +282,8 @@ def in_this_process(context: HydraContext, task: TaskFunction, config: DictConfi
     return as_outcome(_run(context, task, config))
 
 
-def in_a_worker(config: DictConfig, state: bytes) -> Outcome:
-    """Run a job in a process of an engine."""
+def in_a_worker(config: DictConfig, state: bytes, sources: str | None) -> Outcome:
+    """Run a job in a process of an engine; it fails where that imports other sources than the sweep began with."""
     import cloudpickle
     from hydra._internal.callbacks import Callbacks
 
@@ -282,7 +292,7 @@ def in_a_worker(config: DictConfig, state: bytes) -> Outcome:
     Singleton.set_state(cloudpickle.loads(state))
     setup_globals()
     context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks(config))
-    return as_outcome(_run(context, run, config))
+    return as_outcome(_run(context, partial(run, sources=sources), config))
 
 
 def _run(context: HydraContext, task: TaskFunction, config: DictConfig) -> JobReturn:

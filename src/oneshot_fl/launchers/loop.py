@@ -32,10 +32,12 @@ class Talk:
     known: set[tuple[int, int]] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
     """Jobs that this sweep has yet to bring to an end; an earlier one may have left a trace of them."""
+    done: set[int] = field(default_factory=set)
+    """Those that it ran, or found to be done."""
 
     def done_before(self, number: int, outcome: Outcome, *, arithmetic: str) -> None:
         """A job that need not run, and where that may be otherwise than here, how it was computed."""
-        self.left.discard(number)
+        self._note(number, outcome)
         job = unseen(number, self.manifest)
         on = f" on {arithmetic}" if arithmetic else ""
         error = f"; {outcome.error}" if outcome.error else ""
@@ -43,12 +45,17 @@ class Talk:
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A job's last line."""
-        self.left.discard(task.number)
+        self._note(task.number, outcome)
         more = told(outcome.value, self.manifest.sweeper) if outcome.value is not None else ""
         job = self._job(task)
         status = "killed" if outcome.status == "died" else outcome.status
         error = job.error or outcome.error
         self.say(one_job(replace(job, status=status, error=error), len(self.manifest.jobs), more))
+
+    def _note(self, number: int, outcome: Outcome) -> None:
+        self.left.discard(number)
+        if outcome.status == "done":
+            self.done.add(number)
 
     def look(self, running: list[Task]) -> None:
         """Say of each job that has begun where it runs, and once a minute how all of them stand."""

@@ -1,6 +1,7 @@
 """What Hydra calls with every composed configuration: one job, in this process or in a worker."""
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from traceback import clear_frames
@@ -11,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from oneshot_fl.config import experiment_of, resolved
+from oneshot_fl.config.named import sources_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.single import left_out
 from oneshot_fl.errors import OneshotError
@@ -24,8 +26,12 @@ OF_JOBS: list[Exception] = []
 """What jobs of this process raised; whatever else arrives at the door is about composing their configuration."""
 
 
-def run(cfg: DictConfig) -> float:
-    """One job; returns what its sweeper asks for (`sweeps.search`)."""
+def run(cfg: DictConfig, *, sources: str | None = None) -> float:
+    """One job; returns what its sweeper asks for (`sweeps.search`).
+
+    Args:
+        sources: `config.named.sources_of` in the process that began the sweep, where that is another one.
+    """
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
     if single and (ignored := left_out(HydraConfig.get())):
@@ -34,7 +40,9 @@ def run(cfg: DictConfig) -> float:
     try:
         config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)
         check_objective(sweeper, config)
-        summary: dict[str, Any] = job(partial(experiment_of, cfg), known, config, folder)
+        check_sources(config, sources)
+        check = partial(check_sources, config, sources)  # at its end again: parts are imported where they are needed
+        summary: dict[str, Any] = job(partial(experiment_of, cfg), known, config, folder, check=check)
         return value_of(summary, sweeper)
     except OneshotError as error:
         say(str(error))
@@ -48,6 +56,18 @@ def run(cfg: DictConfig) -> float:
             _let_go(error)
             say(f"{type(error).__name__}: {error}; the traceback is in {folder / ERROR}")
         raise
+
+
+def check_sources(config: Mapping[str, Any] | None, sources: str | None) -> None:
+    """A job runs what its sweep began with, by which those of its siblings that are done were found.
+
+    Raises:
+        OneshotError: files of code were edited before this process imported them.
+    """
+    if None not in (sources, now := sources_of(config)) and now != sources:
+        raise OneshotError(
+            "this job's code is not what the sweep began with, as files were edited meanwhile; start the sweep again"
+        )
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -14,7 +14,12 @@ from oneshot_fl.disk import sha256_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
+from oneshot_fl.process import say
 from oneshot_fl.serving.model import ServedModel, Source
+from oneshot_fl.sweeps.state import read_trace
+
+LATER = {"failed": "failed", "interrupted": "was interrupted", "running": "is under way"}
+"""How a run stands, by the word of its trace."""
 
 
 def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
@@ -31,6 +36,7 @@ def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
             says, or its architecture is not allowed.
     """
     path = place / MODEL if place.is_dir() else place
+    _tell_of_a_later_run(place)
     if place.is_dir() and not _describes_itself(path):
         return _served(*saved_model(place, allow=allow), path, sha256_of(path))
     file = read_model(path, follow_links=True)
@@ -38,6 +44,13 @@ def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
     return _served(built(file, allow=allow), told, path, file.sha256)
+
+
+def _tell_of_a_later_run(folder: Path) -> None:
+    """Say where a run that came to no model left that of an earlier one."""
+    status = read_trace(folder).get("status", "done")
+    if status != "done" and (folder / MODEL).exists():
+        say(f"{folder}: the last run there {LATER.get(status, status)}; this is the model of an earlier one")
 
 
 def _served(model: nn.Module, told: ModelDescription, path: Path, sha256: str) -> ServedModel:

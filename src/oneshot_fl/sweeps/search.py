@@ -5,11 +5,14 @@ A search minimises the disagreement of the server's model with its ensemble on i
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from oneshot_fl.config.record import SUMMARY
+import yaml
+
+from oneshot_fl.config.named import code_of, named
+from oneshot_fl.config.record import CONFIG, SUMMARY
 from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.sweeps.lines import last_line
@@ -77,37 +80,43 @@ def told(value: float, sweeper: str) -> str:
     return f"validation disagreement {value:.2%}" if searches(sweeper) else f"server accuracy {value:.2%}"
 
 
-def best_of(folder: Path) -> str | None:
+def best_of(folder: Path, done: Collection[int]) -> str | None:
     """The best trial of the search in `folder` as a line, also written to `best.json`; without one neither is there.
 
     Of trials that agree equally often the one whose probabilities are nearest counts; those of the same settings are
-    one trial.
+    one trial. Of an earlier command's only those count that are not of other code or data.
+
+    Args:
+        done: the numbers of those that this command ran, or found to be done.
     """
     if not (folder / MANIFEST).exists() or not searches((manifest := read_manifest(folder)).sweeper):
         return None
-    known = {job: found for job in jobs_of(folder, manifest) if (found := _validated(job))}
+    found = {job: summary for job in jobs_of(folder, manifest) if (summary := _validated(job))}
+    known = _of_now(found, done)
+    others = f"{len(found) - len(known)} of other code or data" if len(found) > len(known) else ""
     if not known:
         (folder / BEST).unlink(missing_ok=True)
-        return None
+        return f"no trial counts: {others}; the same command runs them again" if others else None
     best, summary = min(known.items(), key=lambda pair: _order(pair[1]["validation"]))
     validation, accuracy = summary["validation"], summary["server"]["accuracy_last"]
-    trials, done = len({*manifest.jobs.values()}), len({job.overrides for job in known})
+    trials, count = len({*manifest.jobs.values()}), len({job.overrides for job in known})
     chosen = {"job": best.number, "overrides": list(best.overrides), "folder": str(best.folder)}
-    record = {"trials": trials, "done": done, **chosen, "validation": validation, "test_accuracy": accuracy}
+    record = {"trials": trials, "done": count, **chosen, "validation": validation, "test_accuracy": accuracy}
     write_atomically(folder / BEST, json.dumps(record, indent=1))
     if trials == 1:
         return f"all trials are the same ({best.what}): search a setting, as KEY=interval(a,b) or KEY=choice(a,b)"
     of = f"{validation['images']} {validation['of']} images"
     return (
-        f"best of {done} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
+        f"best of {count} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
         f"accuracy, by which nothing was chosen, is {accuracy:.2%}; {best.folder}"
+        f"{others and f'; {others} do not count'}"
     )
 
 
-def closing_lines(folder: Path) -> list[str]:
+def closing_lines(folder: Path, done: Collection[int]) -> list[str]:
     """What a sweep says when it ends; where its folder cannot be read any more, why, which changes no exit code."""
     try:
-        return [line for line in (last_line(folder), best_of(folder)) if line]
+        return [line for line in (last_line(folder), best_of(folder, done)) if line]
     except OneshotError:  # what lies there is no sweep, as the launcher has said
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -120,6 +129,26 @@ def _validated(job: Job) -> dict[str, Any] | None:
         return None
     summary: dict[str, Any] = json.loads((job.folder / SUMMARY).read_text())
     return summary if summary.get("validation") else None
+
+
+def _of_now(found: Mapping[Job, dict[str, Any]], done: Collection[int]) -> dict[Job, dict[str, Any]]:
+    """The trials that count, of those that have something to compare them by."""
+    now = {job: summary for job, summary in found.items() if job.number in done}
+    data = {summary.get("data_sha256") for summary in (now or found).values()}
+    alike = {job: summary for job, summary in found.items() if summary.get("data_sha256") in data}
+    return now | {job: summary for job, summary in alike.items() if job in now or _is_of_this_code(job, summary)}
+
+
+def _is_of_this_code(job: Job, summary: Mapping[str, Any]) -> bool:
+    """Whether a trial would run the code again that it ran."""
+    if job.folder is None:
+        return False
+    try:
+        config = yaml.safe_load((job.folder / CONFIG).read_text())
+        digest: str = code_of(config, named(config))
+    except (OneshotError, OSError, yaml.YAMLError):  # what it ran is gone
+        return False
+    return digest == (summary.get("code") or {}).get("digest")
 
 
 def _order(validation: Mapping[str, Any]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 import oneshot_fl
 from oneshot_fl import cli
-from oneshot_fl.aggregation.run import _key, _older_told
+from oneshot_fl.aggregation.run import _key, _left_as_it_was
 from oneshot_fl.config.described import build, load
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Tones
@@ -118,9 +118,18 @@ def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):
 @pytest.mark.parametrize("end", [Interrupted(2), OneshotError("no")])
 def test_one_that_fails_or_is_stopped_tells_of_the_earlier_model(end, tmp_path, capsys):
     (tmp_path / "server.safetensors").touch()
-    with pytest.raises(type(end)), _older_told(tmp_path / "server.safetensors"):
+    with pytest.raises(type(end)), _left_as_it_was(tmp_path, new=False):
         raise end
     assert "is of an earlier aggregation, and stays as it is" in capsys.readouterr().err
+
+
+def test_a_refused_aggregation_leaves_no_folder_that_was_not_there(uploads, call, tmp_path):
+    out = tmp_path / "out"
+    assert call(uploads, "--out", str(out), "--strict")[0] == 2
+    assert not out.exists()
+    out.mkdir()
+    assert call(uploads, "--out", str(out), "--strict")[0] == 2
+    assert out.exists()
 
 
 def test_what_was_exported_of_an_earlier_model_is_told(uploads, call, tmp_path):
@@ -379,7 +388,7 @@ def test_more_architectures_than_a_model_file_holds_are_told_before_anything_is_
     words = (str(folder), "--out", str(tmp_path / "out"), "--allow", target, "gate=none")
     code, printed = call(*words, "method=fedavg")
     assert (code, "would be 21 architectures that vote, and a model file holds 20" in printed) == (2, True), printed
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     (folder / "21.safetensors").unlink()
     code, printed = call(*words, "method=fedavg")
     assert code == 0, printed

@@ -1,7 +1,7 @@
 """Files that a configuration names without holding what they say."""
 
 from oneshot_fl.config.compose import reading_also
-from oneshot_fl.config.named import code_of, named
+from oneshot_fl.config.named import code_of, named, sources_of
 
 
 def _names(config):
@@ -30,3 +30,10 @@ def test_what_files_share_comes_along(tmp_path):
 def test_the_code_that_they_name_is_code_of_the_run():
     config = {"server_model": "resnet18"}
     assert code_of(config, named(config)) != code_of(config, [])
+
+
+def test_sources_are_code_without_what_is_installed_and_none_where_they_cannot_be_told():
+    config = {"method": {"_target_": "oneshot_fl.parts.pools.Pool"}}
+    assert sources_of(config) == code_of(config, [], versions=False) != code_of(config, [])
+    assert sources_of(None) is None
+    assert sources_of({"method": {"_target_": "no_such_module.Part"}}) is None

@@ -75,6 +75,7 @@ def test_a_job_that_was_done_before_is_told_with_what_may_surprise(talk):
         "job 3 of 5 was done before on cuda.32-true: seed=3",
         "job 3 of 5 was done before: seed=3; distill.held_out: too small",
     ]
+    assert talk[0].done == {3}
 
 
 def test_a_job_whose_process_dies_is_taken_up_once(talk):
@@ -96,6 +97,7 @@ def test_and_then_reported_while_all_others_run(talk):
         3: "done",
     }
     assert dead == [(1, "RuntimeError: killed")]
+    assert talk[0].done == {0, 2, 3}
     assert [number for batch in engine.batches for number in batch].count(1) == 2
 
 

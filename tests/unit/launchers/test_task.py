@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers import task
-from oneshot_fl.launchers.task import number_kept
+from oneshot_fl.launchers.task import check_sources, number_kept
 
 
 class _Model:
@@ -24,7 +24,7 @@ def test_a_job_of_a_sweep_that_failed_holds_nothing_of_what_it_made(kind, tmp_pa
         held.append(weakref.ref(model))
         raise RuntimeError("full")
 
-    def fails(*_args):
+    def fails(*_args, **_options):
         try:
             computes()
         except RuntimeError as error:
@@ -47,6 +47,14 @@ def test_a_job_of_a_sweep_that_failed_holds_nothing_of_what_it_made(kind, tmp_pa
     assert raised == ([end.value] if kind is RuntimeError else [])  # what tells at the door that no word was wrong
     assert held[0]() is None
     assert "out of memory" in capsys.readouterr().err
+
+
+def test_a_job_of_other_sources_than_its_sweep_began_with_is_refused(monkeypatch):
+    monkeypatch.setattr(task, "sources_of", lambda config: config["sources"])
+    with pytest.raises(OneshotError, match=r"not what the sweep began with, .*; start the sweep again$"):
+        check_sources({"sources": "new"}, "old")
+    for now, before in (("old", "old"), (None, "old"), ("new", None)):  # what cannot be told, a run says itself
+        check_sources({"sources": now}, before)
 
 
 def test_a_single_run_in_the_folder_of_a_sweeps_job_keeps_its_number(tmp_path):

@@ -49,6 +49,23 @@ def test_a_model_may_be_named_by_a_link(tmp_path):
         assert torch.equal(load(place)(x), own(x))
 
 
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("failed", "failed"),
+        ("interrupted", "was interrupted"),
+        ("running", "is under way"),
+        ("done", ""),
+    ],
+)
+def test_the_model_of_a_run_before_one_that_came_to_none_is_told_as_such(tmp_path, capsys, status, told):
+    _write(tmp_path / "server.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"})
+    (tmp_path / "run.json").write_text(json.dumps({"status": status}))
+    load(tmp_path)
+    line = f"oneshot_fl: {tmp_path}: the last run there {told}; this is the model of an earlier one\n"
+    assert capsys.readouterr().err == (line if told else "")
+
+
 def test_images_are_read_as_the_file_says(tmp_path):
     path = _write(tmp_path / "a.safetensors", cnn2(SMALL, norm=True), {"name": "cnn2"}, tones=Tones(4095.0, 0))
     assert load(path).tones == Tones(4095.0, 0)

@@ -17,6 +17,8 @@ from oneshot_fl.sweeps.search import (
 
 GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
+ALL = range(9)
+"""Jobs that the command ran itself."""
 
 
 def _summary(disagreement, divergence=0.1, accuracy=0.9):
@@ -37,7 +39,7 @@ def _sweep(folder, summaries):
 
 def test_a_sweep_ends_with_what_it_did_and_its_best(tmp_path):
     _sweep(tmp_path, [_summary(0.3), None, _summary(0.2)])
-    done, best = closing_lines(tmp_path)
+    done, best = closing_lines(tmp_path, ALL)
     assert done.startswith(f"2 done in {tmp_path}, 1 failed: ")
     assert best.startswith("best of 2 trials by 20.00% disagreement")
 
@@ -45,23 +47,54 @@ def test_a_sweep_ends_with_what_it_did_and_its_best(tmp_path):
 def test_trials_of_the_same_settings_are_one(tmp_path):
     _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
     Manifest(dict.fromkeys(range(2), ("seed=0",)), sweeper="OptunaSweeper").write(tmp_path)
-    assert best_of(tmp_path).startswith("all trials are the same (seed=0): search a setting, as KEY=interval(a,b)")
+    assert best_of(tmp_path, ALL).startswith("all trials are the same (seed=0): search a setting, as KEY=interval(a,b)")
     assert json.loads((tmp_path / "best.json").read_text())["trials"] == 1
 
 
 def test_of_two_trials_of_the_same_settings_the_one_that_is_done_counts(tmp_path):
     _sweep(tmp_path, [None, _summary(0.2), _summary(0.3)])
     Manifest({0: ("seed=0",), 1: ("seed=0",), 2: ("seed=1",)}, sweeper="OptunaSweeper").write(tmp_path)
-    assert best_of(tmp_path).startswith("best of 2 trials by 20.00% disagreement")
+    assert best_of(tmp_path, ALL).startswith("best of 2 trials by 20.00% disagreement")
+
+
+@pytest.mark.parametrize(
+    ("done", "others", "best"),
+    [
+        ([], {"code": {"digest": "now"}}, "best of 2 trials by 20.00%"),
+        ([0], {"code": {"digest": "now"}}, "best of 2 trials by 20.00%"),
+        ([0], {"code": {"digest": "before"}}, "best of 1 trials by 30.00%"),
+        ([0], {"code": {"digest": "now"}, "data_sha256": "other"}, "best of 1 trials by 30.00%"),
+        ([0, 1], {"code": {"digest": "elsewhere"}}, "best of 2 trials by 20.00%"),
+        ([], {}, "best of 1 trials by 30.00%"),
+    ],
+    ids=["none yet", "the same", "other code", "other data", "run now", "by an earlier version"],
+)
+def test_of_trials_of_an_earlier_command_those_of_the_same_code_and_data_count(
+    tmp_path, monkeypatch, done, others, best
+):
+    monkeypatch.setattr("oneshot_fl.sweeps.search.code_of", lambda *_: "now")
+    _sweep(tmp_path, [{**_summary(0.3), "code": {"digest": "now"}}, {**_summary(0.2), **others}])
+    for number in range(2):
+        (tmp_path / str(number) / "config.yaml").write_text("{}")
+    line = best_of(tmp_path, done)
+    assert line.startswith(best)
+    assert line.endswith("; 1 of other code or data do not count") == best.startswith("best of 1")
+
+
+def test_a_search_of_which_no_trial_counts_any_more_says_so(tmp_path):
+    _sweep(tmp_path, [_summary(0.3), _summary(0.2)])  # without the configuration that would tell their code
+    (tmp_path / "best.json").write_text("{}")
+    assert best_of(tmp_path, []) == "no trial counts: 2 of other code or data; the same command runs them again"
+    assert not (tmp_path / "best.json").exists()
 
 
 def test_what_cannot_be_read_any_more_does_not_change_how_a_sweep_ends(tmp_path):
     _sweep(tmp_path, [_summary(0.3), _summary(0.2)])
     (tmp_path / "0" / "summary.json").unlink()
-    (line,) = closing_lines(tmp_path)
+    (line,) = closing_lines(tmp_path, ALL)
     assert line.startswith(f"{tmp_path}: cannot tell what came of the sweep (")
     (tmp_path / "sweep.json").write_text("{}")
-    assert closing_lines(tmp_path) == []  # the launcher has said so
+    assert closing_lines(tmp_path, ALL) == []  # the launcher has said so
 
 
 def test_a_grid_is_no_search_and_gives_accuracies():
@@ -115,7 +148,7 @@ def test_a_search_where_nothing_can_be_compared_is_refused(accuracies, line):
 
 def test_the_best_is_told_with_the_number_of_trials_and_is_not_the_best_on_the_test_set(tmp_path):
     _sweep(tmp_path, [_summary(0.2, accuracy=0.99), None, _summary(0.1, 0.5), _summary(0.1, 0.3, accuracy=0.8)])
-    line = best_of(tmp_path)
+    line = best_of(tmp_path, ALL)
     assert line.startswith(
         "best of 3 trials by 10.00% disagreement on 50 synthetic images: distill.student_optimizer.lr=3"
     )
@@ -127,5 +160,5 @@ def test_the_best_is_told_with_the_number_of_trials_and_is_not_the_best_on_the_t
 def test_a_search_in_which_nothing_was_done_has_no_best(tmp_path):
     _sweep(tmp_path, [None, None])
     (tmp_path / "best.json").write_text("{}")  # of the search before it
-    assert best_of(tmp_path) is None
+    assert best_of(tmp_path, ALL) is None
     assert not (tmp_path / "best.json").exists()
