@@ -113,22 +113,34 @@ def targets_at(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield from targets_at(inner, f"{key}.{name}".lstrip("."))
 
 
-def digest_of(phase: str, inputs: Any, *others: str, versions: bool = True) -> str:
+def digest_of(phase: str, inputs: Any, *others: str) -> str:
     """A digest of the code that a phase's result depends on: its own module's, and that of every `_target_` inside.
 
     The contents of files that a user's own part names in its settings count as code does: it may read them.
 
     Args:
         others: modules that do the work and that neither the phase's module nor the inputs name.
-        versions: whether those of installed packages count.
 
     Raises:
         OneshotError: such a file cannot be read.
     """
-    code = digest([phase, *others, *map(module_of, targets(inputs))], versions=versions)
+    code = digest([*_modules(phase, inputs), *others])
     if not (contents := {name: _contents(name) for name in sorted(set(_own_files(inputs, own=False)))}):
         return code
     return hashlib.sha256(json.dumps([code, contents]).encode()).hexdigest()[: len(code)]
+
+
+def sources_of(phase: str, inputs: Any) -> str:
+    """The same without the versions of what is installed, in which machines may differ, and without files.
+
+    A part may write a file that its settings name.
+    """
+    return digest(_modules(phase, inputs), versions=False)
+
+
+def _modules(phase: str, inputs: Any) -> list[str]:
+    """A phase's module and those of every `_target_` inside."""
+    return [phase, *map(module_of, targets(inputs))]
 
 
 def is_ours(target: str) -> bool:

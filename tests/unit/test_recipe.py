@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.recipe import Recipe, described, digest_of, targets
+from oneshot_fl.recipe import Recipe, described, digest_of, sources_of, targets
 from tests.parts import recipe_of
 
 
@@ -103,8 +103,8 @@ def test_a_digest_follows_the_phase_and_every_target_inside():
     assert digest_of("oneshot_fl.seeds", other) != digest_of("oneshot_fl.seeds", {})
 
 
-def _of_own_part(setting, target="tests.unit.test_recipe._Scaled"):
-    return digest_of("oneshot_fl.seeds", {"model": {"_target_": target, "inner": [{"weights": setting}]}})
+def _of_own_part(setting, target="tests.unit.test_recipe._Scaled", digest=digest_of):
+    return digest("oneshot_fl.seeds", {"model": {"_target_": target, "inner": [{"weights": setting}]}})
 
 
 def test_a_digest_follows_files_that_a_part_that_is_not_ours_names(tmp_path, monkeypatch):
@@ -119,6 +119,7 @@ def test_a_digest_follows_files_that_a_part_that_is_not_ours_names(tmp_path, mon
     assert len({plain, first, _of_own_part(str(weights)), _of_own_part("~/weights.bin")}) == 4
     ours = "oneshot_fl.models.classifiers.cnn2"  # our parts say themselves what they read
     assert _of_own_part(str(weights), ours) == _of_own_part("elsewhere", ours)
+    assert _of_own_part(str(weights), digest=sources_of) == _of_own_part("elsewhere", digest=sources_of)
 
 
 def test_a_file_that_a_part_names_and_nobody_can_read_is_named(tmp_path, monkeypatch):

@@ -17,8 +17,10 @@ from oneshot_fl.config.compose import UNREADABLE, choices, plain
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.lent import lent
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.recipe import digest_of, targets
+from oneshot_fl.recipe import digest_of, sources_of, targets
 
+PHASE = "oneshot_fl.pipeline"
+"""Of whose code all that a run does is."""
 GROUPS = ("model", "cvae")
 """Those whose choices any key may name; one of `data` is named by `proxy.data` alone."""
 
@@ -52,17 +54,22 @@ def named(config: Mapping[str, Any]) -> list[Named]:
     return [*_lent(config), *(Named(group, file.stem, _read(file)) for group, file in sorted({*found, *shared}))]
 
 
-def code_of(config: Mapping[str, Any], files: Iterable[Named], *, versions: bool = True) -> str:
-    """The digest of the code that a run depends on; without the `versions` of what is installed, of its sources."""
-    return digest_of("oneshot_fl.pipeline", [config, *(file.settings for file in files)], versions=versions)
+def code_of(config: Mapping[str, Any], files: Iterable[Named]) -> str:
+    """The digest of the code that a run depends on."""
+    return digest_of(PHASE, _with(config, files))
 
 
-def sources_of(config: Mapping[str, Any] | None) -> str | None:
-    """The digest of the sources that a run depends on; None where it cannot be told, which the door or the run says."""
+def source_code_of(config: Mapping[str, Any] | None) -> str | None:
+    """The same of its sources alone; None where they cannot be told, which the door or the run says."""
     try:
-        return None if config is None else code_of(config, named(config), versions=False)
+        return None if config is None else sources_of(PHASE, _with(config, named(config)))
     except (OneshotError, OSError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _with(config: Mapping[str, Any], files: Iterable[Named]) -> list[Any]:
+    """All that names code."""
+    return [config, *(file.settings for file in files)]
 
 
 def _lent(config: Mapping[str, Any]) -> list[Named]:

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config import resolved
 from oneshot_fl.config.compose import plain, unresolved
 from oneshot_fl.config.jobs import Composer
-from oneshot_fl.config.named import sources_of
+from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder
 from oneshot_fl.errors import OneshotError
@@ -264,9 +264,9 @@ def _anywhere(config: DictConfig) -> DictConfig:
 
 
 def _sources(config: DictConfig) -> str | None:
-    """`sources_of` a job in this process."""
+    """`source_code_of` a job in this process."""
     with _as_in_job(config):
-        return sources_of(resolved(without_hydra(config)))
+        return source_code_of(resolved(without_hydra(config)))
 
 
 def _state() -> bytes:

@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from oneshot_fl.config import experiment_of, resolved
-from oneshot_fl.config.named import sources_of
+from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.single import left_out
 from oneshot_fl.errors import OneshotError
@@ -30,7 +30,7 @@ def run(cfg: DictConfig, *, sources: str | None = None) -> float:
     """One job; returns what its sweeper asks for (`sweeps.search`).
 
     Args:
-        sources: `config.named.sources_of` in the process that began the sweep, where that is another one.
+        sources: `config.named.source_code_of` in the process that began the sweep, where that is another one.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     single = HydraConfig.get().mode == RunMode.RUN
@@ -64,7 +64,7 @@ def check_sources(config: Mapping[str, Any] | None, sources: str | None) -> None
     Raises:
         OneshotError: files of code were edited before this process imported them.
     """
-    if None not in (sources, now := sources_of(config)) and now != sources:
+    if None not in (sources, now := source_code_of(config)) and now != sources:
         raise OneshotError(
             "this job's code is not what the sweep began with, as files were edited meanwhile; start the sweep again"
         )

@@ -1,7 +1,8 @@
 """Files that a configuration names without holding what they say."""
 
 from oneshot_fl.config.compose import reading_also
-from oneshot_fl.config.named import code_of, named, sources_of
+from oneshot_fl.config.named import code_of, named, source_code_of
+from oneshot_fl.recipe import sources_of
 
 
 def _names(config):
@@ -34,6 +35,6 @@ def test_the_code_that_they_name_is_code_of_the_run():
 
 def test_sources_are_code_without_what_is_installed_and_none_where_they_cannot_be_told():
     config = {"method": {"_target_": "oneshot_fl.parts.pools.Pool"}}
-    assert sources_of(config) == code_of(config, [], versions=False) != code_of(config, [])
-    assert sources_of(None) is None
-    assert sources_of({"method": {"_target_": "no_such_module.Part"}}) is None
+    assert source_code_of(config) == sources_of("oneshot_fl.pipeline", [config]) != code_of(config, [])
+    assert source_code_of(None) is None
+    assert source_code_of({"method": {"_target_": "no_such_module.Part"}}) is None

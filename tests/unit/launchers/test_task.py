@@ -50,7 +50,7 @@ def test_a_job_of_a_sweep_that_failed_holds_nothing_of_what_it_made(kind, tmp_pa
 
 
 def test_a_job_of_other_sources_than_its_sweep_began_with_is_refused(monkeypatch):
-    monkeypatch.setattr(task, "sources_of", lambda config: config["sources"])
+    monkeypatch.setattr(task, "source_code_of", lambda config: config["sources"])
     with pytest.raises(OneshotError, match=r"not what the sweep began with, .*; start the sweep again$"):
         check_sources({"sources": "new"}, "old")
     for now, before in (("old", "old"), (None, "old"), ("new", None)):  # what cannot be told, a run says itself
