@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from oneshot_fl.data.batches import trainable_batches
 from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.view import only_read
 from oneshot_fl.values import Count, Share
 
 
@@ -144,7 +145,26 @@ class Pool:
 
 def joined(entries: Sequence[Entry]) -> Entry:
     """Several batches as one, in their order."""
-    return entries[0] if len(entries) == 1 else Entry(*(torch.cat(column) for column in zip(*entries, strict=True)))
+    return entries[0] if len(entries) == 1 else joined_apart(entries)
+
+
+def joined_apart(entries: Iterable[Entry]) -> Entry:
+    """The same in memory of its own: a source may make its next images where it made these."""
+    return Entry(*(torch.cat(column) for column in zip(*entries, strict=True)))
+
+
+def refit(ensemble: Any, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
+    """An ensemble's `refit`, once it is seen that it leaves the pool's images, labels and trust as they are.
+
+    What it has the pool remember is its own.
+
+    Raises:
+        OneshotError: it writes into them.
+    """
+    kept = [column for x, y, _, trust in pool.entries for column in (x, y, trust)]
+    line = "method.ensemble: refit writes into the pool, of which the student learns too; let it write into a copy"
+    with only_read(kept, line):
+        ensemble.refit(pool, batch_size, rng)
 
 
 def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from oneshot_fl.data.dataset import DataSpec
@@ -10,7 +11,9 @@ from oneshot_fl.parts.slots import Made
 
 
 def received(made: Any, *, spec: DataSpec, key: str) -> Made:
-    """What a source made, as it is, but for labels of fewer bits, which become int64.
+    """What a source made, as it is, but for labels of fewer bits, which become int64, and images of float64 or float16.
+
+    Those become float32, as models are; nobody asks for the gradient of any.
 
     To look at the labels waits for the device, once for all images of a round.
 
@@ -36,6 +39,7 @@ def received(made: Any, *, spec: DataSpec, key: str) -> Made:
             f"{key}: trusts its labels by {_told(made.trust)}, and must by a floating-point number an image, of shape "
             f"[{n}], or by None"
         )
+    made = made._replace(x=_as_models_take(made.x.detach()))
     return made if made.y is None else made._replace(y=_labels(made.y, n, spec.classes, key))
 
 
@@ -54,7 +58,7 @@ def chance(drawn: Any) -> Tensor:
 
 
 def perturbed(answer: Any, x: Tensor) -> Tensor:
-    """What a perturbation made of images `[b, C, H, W]`, as it is.
+    """What a perturbation made of images `[b, C, H, W]`, as it is, but for such of float64 or float16.
 
     Raises:
         OneshotError: it is no images of the same shape.
@@ -63,7 +67,11 @@ def perturbed(answer: Any, x: Tensor) -> Tensor:
         raise OneshotError(
             f"method.perturb: returns {_told(answer)}, and must return as many images as it is given, {_told(x)} here"
         )
-    return answer
+    return _as_models_take(answer)
+
+
+def _as_models_take(images: Tensor) -> Tensor:
+    return images.float() if images.dtype in (torch.float64, torch.float16) else images
 
 
 def _labels(y: Any, n: int, classes: int, key: str) -> Tensor:

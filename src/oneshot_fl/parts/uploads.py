@@ -1,7 +1,8 @@
 """What the server receives, once, and what it has when a method's parts are made."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -138,6 +139,24 @@ class Uploads:
             classifiers=_rekeyed(after.classifiers, untouched, by),
             decoders=_rekeyed(after.decoders, untouched, by),
         )
+
+    @contextmanager
+    def only_read(self, who: str) -> Iterator[None]:
+        """Inside the block nobody writes into a model.
+
+        Args:
+            who: works with them there, for the line that says that it does.
+
+        Raises:
+            OneshotError: somebody did.
+        """
+        before = {name: _contents(upload) for name, upload in self.named().items()}
+        yield
+        if changed := [name for name, upload in self.named().items() if _contents(upload) != before[name]]:
+            raise OneshotError(
+                f"{who} writes into the uploaded models of {first_of(changed)}, which others ask too; let it work on "
+                "a copy (copy.deepcopy(model), or tensor.clone() of what state_dict() gives)"
+            )
 
     def without(self, reasons: Mapping[str, str]) -> "Uploads":
         """What is left when some are turned away: by the name of their client, each for its reason."""

@@ -1,6 +1,7 @@
 """What a loss term may look at; everything is computed on first use and only then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -59,15 +60,25 @@ def answered(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ensemb
     Raises:
         OneshotError: it writes into them.
     """
-    tensors = (votes.x, votes.y, votes.P, *votes.features)
+    line = (
+        f"{key}: the ensemble writes into the votes that it is asked with, which others look at too; let it write "
+        "into a copy, for instance votes.P.clone()"
+    )
+    with only_read((votes.x, votes.y, votes.P, *votes.features), line):
+        return ensemble(votes)
+
+
+@contextmanager
+def only_read(tensors: Sequence[Tensor], line: str) -> Iterator[None]:
+    """Inside the block nobody writes into these tensors.
+
+    Raises:
+        OneshotError: somebody did, with this line.
+    """
     before = [tensor._version for tensor in tensors]
-    answer = ensemble(votes)
+    yield
     if [tensor._version for tensor in tensors] != before:
-        raise OneshotError(
-            f"{key}: the ensemble writes into the votes that it is asked with, which others look at too; let it write "
-            "into a copy, for instance votes.P.clone()"
-        )
-    return answer
+        raise OneshotError(line)
 
 
 def taught(ensemble: EnsembleFunction, votes: Votes) -> Tensor:

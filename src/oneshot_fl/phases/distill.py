@@ -31,7 +31,7 @@ from oneshot_fl.models.optimizers import fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.ensembles import NoTeacher, needs_several
-from oneshot_fl.parts.pools import Entry, joined
+from oneshot_fl.parts.pools import Entry, joined_apart, refit
 from oneshot_fl.parts.received import chance, perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp, of_source
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
@@ -128,10 +128,10 @@ class DistillModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One round: make a batch of images, add it to the pool, train the student on one pass over the pool."""
         if not self.pool.closed:
-            self.pool.add(joined([self._entry(made) for made in self._generate_all()]))
+            self.pool.add(joined_apart(self._entry(made) for made in self._generate_all()))
         if self.warm_up is not None and not self.history:
             self._warm_up(self.warm_up)
-        self.ensemble.refit(self.pool, self.settings.batch_size, self.rng)
+        refit(self.ensemble, self.pool, self.settings.batch_size, self.rng)
         self._one_pass(self._optimizer("student"))
 
     def _one_pass(self, optimizer: LightningOptimizer) -> None:

@@ -150,14 +150,16 @@ def _make(
     context: Context,
 ) -> Artifact:
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
-    with seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw
+    making = server.uploads.only_read("method: its init, or another of its parts while it is made,")
+    with making, seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw
         model = _begun(build, method.init(server))
         loop = method.loop(replace(server, student=model, bank=bank), warm_up=_differ(server.uploads.models, model))
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     module = DistillModule(model, bank, loop, spec=server.spec, settings=settings, rate_keys=rate_keys)
     checkpoint = RoundCheckpoint(work)
-    with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
+    teaching = server.uploads.only_read("method: one of its parts")
+    with teaching, checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
         _fit(module, test or Unlabelled(server.spec), checkpoint, report, context)
     tensors = {
         **_prefixed("student", module.student.state_dict()),

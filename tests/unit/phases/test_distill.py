@@ -158,7 +158,7 @@ def _one_round(made, ensemble=LogitAverage, other=None, **options) -> DistillMod
     """All of a round; with two sources where another one is given too, and as many rounds as are asked for."""
     clients, settings = [FixedLogits([0.0, 4.0, 3.0])], replace(SETTINGS, **options)
     server, terms = server_of(clients), Objective({"kl": Divergence(1.0, temperature=1.0)})
-    sources = {"own": _Given(made)} | ({} if other is None else {"other": other})
+    sources = {"own": made if isinstance(made, _Given) else _Given(made)} | ({} if other is None else {"other": other})
     sgd = partial(torch.optim.SGD, lr=0.1)
     loop = Loop(ensemble(server), sources, Objective({}), Pool(server, rounds=None), terms, sgd)
     module = DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=settings)
@@ -236,6 +236,24 @@ def test_what_is_held_out_is_neither_drawn_of_by_other_sources_nor_shown_in_anot
 def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(made, line):
     with pytest.raises(OneshotError, match=rf"^method\.source: {line}"):
         _one_round(made)
+
+
+@pytest.mark.parametrize("images", [X.double(), X.half(), X.clone().requires_grad_()], ids=["double", "half", "grad"])
+def test_images_of_other_bits_or_with_a_gradient_are_as_good(images):
+    assert torch.equal(_one_round(Made(images, None), rounds=2).pool.entries[0].x, images.detach().float())
+
+
+class _SamePlace(_Given):
+    """A source that makes all its images where it made the first."""
+
+    def make(self, turn):
+        self.made = Made(self.made.x.copy_(self.made.x + 1), None)
+        return self.made
+
+
+def test_images_stay_what_they_were_where_a_source_makes_its_next_in_their_place():
+    module = _one_round(_SamePlace(Made(X.clone(), None)), rounds=2)
+    assert [torch.equal(entry.x, X + 1 + number) for number, entry in enumerate(module.pool.entries)] == [True, True]
 
 
 def test_of_several_sources_the_one_that_is_wrong_is_named():
@@ -326,6 +344,17 @@ class _Darkens(LogitAverage):
 def test_an_ensemble_that_writes_into_what_it_is_asked_with_is_told(ensemble):
     with pytest.raises(OneshotError, match=r"^method\.ensemble: the ensemble writes into the votes .*votes\.P\.clone"):
         _one_round(Made(X.clone(), None), ensemble)
+
+
+class _Fades(LogitAverage):
+    def refit(self, pool, batch_size, rng):
+        for entry in pool.entries:
+            entry.x.mul_(0.5)
+
+
+def test_an_ensemble_that_writes_into_the_pool_is_told():
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: refit writes into the pool"):
+        _one_round(Made(X.clone(), None), _Fades)
 
 
 @pytest.mark.parametrize("asked", ["by a term", "by a source"])

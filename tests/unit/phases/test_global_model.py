@@ -394,6 +394,41 @@ def test_a_student_that_begins_as_a_client_is_not_that_client(data, server, cont
     assert not _same(taught.model, first)
 
 
+class SumsInPlace(AsFirstClient):
+    """The usual slip: the sum of all begins as the first client's own tensors."""
+
+    def __call__(self, student):
+        total = self.first.state_dict()
+        for tensor in total.values():
+            tensor.add_(1)
+        student.load_state_dict(total)
+        return student
+
+
+class Halves(LabelCrossEntropy):
+    """A term that writes into a client, past what torch counts."""
+
+    needs = frozenset({"teacher"})
+
+    def __call__(self, view):
+        for parameter in view._bank.models[0].parameters():
+            parameter.data.mul_(0.5)
+        return super().__call__(view)
+
+
+@pytest.mark.parametrize(
+    ("slots", "who"),
+    [
+        ({"init": recipe_of(SumsInPlace)}, "its init, or another of its parts while it is made,"),
+        ({"student": {"kl": KL, "halves": recipe_of(Halves, weight=1.0)}}, "one of its parts"),
+    ],
+)
+def test_a_part_that_writes_into_an_upload_is_told_and_nothing_is_stored(data, server, context, slots, who):
+    with pytest.raises(OneshotError, match=rf"^method: {who} writes into the uploaded models of "):
+        _distill(data, server, context, _method(**slots), rounds=1)
+    assert not list(context.store.root.glob("distill/*/manifest.json"))
+
+
 class Answers(Fresh):
     """An init of a user's that returns something else than a student."""
 
