@@ -10,7 +10,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.slots import Made
 
 
-def received(made: Any, *, spec: DataSpec, key: str) -> Made:
+def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Made:
     """What a source made, as it is, but for labels of fewer bits, which become int64, and images of float64 or float16.
 
     Those become float32, as models are; nobody asks for the gradient of any.
@@ -20,10 +20,11 @@ def received(made: Any, *, spec: DataSpec, key: str) -> Made:
     Args:
         made: what `make` returned.
         key: of the source in the configuration.
+        finite: whether its images must be so, as where it is not trained, and no learning rate can be too high.
 
     Raises:
         OneshotError: it is no `Made`; images are no numbers `[n, C, H, W]` of the spec, labels no whole numbers `[n]`
-            of its classes, or trust no numbers `[n]`.
+            of its classes, or trust no numbers `[n]`; or images that must be finite are not.
     """
     if not isinstance(made, Made):
         raise OneshotError(f"{key}: make returns {_told(made)}, and must return Made(images, labels or None)")
@@ -33,6 +34,8 @@ def received(made: Any, *, spec: DataSpec, key: str) -> Made:
             f"{key}: makes images of {_told(made.x)}, and these data's are floating-point numbers of shape "
             f"[n, {', '.join(map(str, shape))}]"
         )
+    if finite and not bool(torch.isfinite(made.x).all()):
+        raise OneshotError(f"{key}: makes images with pixels that are not finite (NaN or infinite)")
     n = len(made.x)
     if made.trust is not None and (not _is_float(made.trust) or made.trust.shape != (n,)):
         raise OneshotError(

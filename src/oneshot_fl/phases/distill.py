@@ -213,7 +213,7 @@ class DistillModule(LightningModule):
             )
             made = source.make(turn)
         key = f"method.source.{name}" if len(self.names) > 1 else "method.source"
-        found = received(made, spec=self.spec, key=key).to(self.device)
+        found = received(made, spec=self.spec, key=key, finite=optimizer is None).to(self.device)
         if found.y is None and len(found.x) and not len(self.bank.models):
             raise OneshotError(f"{key}: makes images without labels, and there is no classifier that could name them")
         return found
@@ -267,7 +267,8 @@ class DistillModule(LightningModule):
     def _student_loss(self, entry: Entry, drawn: Tensor | None) -> Tensor:
         x = entry.x
         if self.perturb is not None and drawn is not None:
-            x = perturbed(self.perturb(x, lambda x: self._taught(x, entry.y), drawn), x)
+            own = x.clone()  # it may write there, and what is recalled is of the pool's images
+            x = perturbed(self.perturb(own, lambda x: self._taught(x, entry.y), drawn), x)
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
             teacher = self._recalled(entry) if kept else self._taught(x, entry.y)

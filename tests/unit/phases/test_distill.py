@@ -81,7 +81,7 @@ class _Brighter:
         self.keeps_answers = keeps_answers
 
     def __call__(self, x, teacher, drawn):
-        return x + drawn
+        return x.add_(drawn)  # in place, as a user's may
 
 
 @pytest.mark.parametrize("keeps_answers", [True, False])
@@ -224,6 +224,7 @@ def test_what_is_held_out_is_neither_drawn_of_by_other_sources_nor_shown_in_anot
         ((X, None), r"make returns tuple, and must return Made"),
         (Made(X[..., :7], None), r"makes images of shape \[2, 1, 8, 7\] .* of shape \[n, 1, 8, 8\]"),
         (Made(X.flatten(1), None), r"makes images of shape \[2, 64\]"),
+        (Made(X / 0, None), r"makes images with pixels that are not finite \(NaN or infinite\)$"),
         (Made(X.byte(), None), r"makes images of shape \[2, 1, 8, 8\] \(uint8\), .* floating-point"),
         (Made(X, torch.tensor([0, 3])), r"makes labels from 0 to 3, and these data's classes are 0 to 2"),
         (Made(X, torch.tensor([-1, 0])), r"makes labels from -1 to 0"),
