@@ -1,8 +1,7 @@
 """What the server receives, once, and what it has when a method's parts are made."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -86,7 +85,7 @@ class Uploads:
 
     def __post_init__(self) -> None:
         """Gates and reports know uploads by their names alone: two of one name would be judged as one."""
-        names = [*(upload.name for upload in self.classifiers), *(upload.name for upload in self.decoders)]
+        names = [upload.name for upload in self._own]
         if repeated := [name for name, times in Counter(names).items() if name and times > 1]:
             raise ValueError(f"several uploads are called {repeated[0]}: every client needs a name of its own")
 
@@ -128,11 +127,9 @@ class Uploads:
             step: what the uploads pass through.
             described: the step's settings, plain, and whatever else it looks at.
         """
-        own: tuple[ClassifierUpload | DecoderUpload, ...] = (*self.classifiers, *self.decoders)
-        before = [_contents(upload) for upload in own]
+        before = self.contents()
         after = step(self)
-        pairs = zip(own, before, strict=True)
-        untouched = frozenset(id(upload) for upload, contents in pairs if _contents(upload) == contents)
+        untouched = frozenset(map(id, self._own)) - frozenset(map(id, self._written_since(before)))
         by = fingerprint([self.key, described, digest_of(__name__, described)])
         return replace(
             after,
@@ -140,21 +137,33 @@ class Uploads:
             decoders=_rekeyed(after.decoders, untouched, by),
         )
 
-    @contextmanager
-    def only_read(self, who: str) -> Iterator[None]:
-        """Inside the block nobody writes into a model.
+    @property
+    def _own(self) -> tuple["ClassifierUpload | DecoderUpload", ...]:
+        """All that are used, also where several have no name."""
+        return (*self.classifiers, *self.decoders)
+
+    def contents(self) -> list[str]:
+        """Of every upload that is used a hash over what can be written into while it stays the same object."""
+        return [_contents(upload) for upload in self._own]
+
+    def _written_since(self, before: Sequence[str]) -> list["ClassifierUpload | DecoderUpload"]:
+        """Those that had other `contents` before."""
+        pairs = zip(self._own, self.contents(), before, strict=True)
+        return [upload for upload, now, then in pairs if now != then]
+
+    def require_unwritten(self, before: Sequence[str], who: str) -> None:
+        """Whether all are as they were.
 
         Args:
-            who: works with them there, for the line that says that it does.
+            before: their `contents` then.
+            who: has worked with them since, for the line that says that it wrote.
 
         Raises:
-            OneshotError: somebody did.
+            OneshotError: somebody wrote into one.
         """
-        before = {name: _contents(upload) for name, upload in self.named().items()}
-        yield
-        if changed := [name for name, upload in self.named().items() if _contents(upload) != before[name]]:
+        if written := [upload.name for upload in self._written_since(before)]:
             raise OneshotError(
-                f"{who} writes into the uploaded models of {first_of(changed)}, which others ask too; let it work on "
+                f"{who} writes into the uploaded models of {first_of(written)}, which others ask too; let it work on "
                 "a copy (copy.deepcopy(model), or tensor.clone() of what state_dict() gives)"
             )
 
@@ -188,7 +197,7 @@ class Uploads:
 
 
 def _contents(upload: ClassifierUpload | DecoderUpload) -> str:
-    """A hash over what can be written into while the upload stays the same object: its model and its label counts."""
+    """A hash over an upload's model and its label counts."""
     model = upload.model
     counts = [] if upload.label_counts is None else [upload.label_counts]
     return fingerprint([architecture(model), tensor_hash([*model.parameters(), *model.buffers(), *counts])])

@@ -150,17 +150,18 @@ def _make(
     context: Context,
 ) -> Artifact:
     bank = ClientBank(server.uploads.models, mode=settings.bank, at_once=settings.clients_at_once)
-    making = server.uploads.only_read("method: its init, or another of its parts while it is made,")
-    with making, seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw
+    uploaded = server.uploads.contents()
+    with seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw
         model = _begun(build, method.init(server))
         loop = method.loop(replace(server, student=model, bank=bank), warm_up=_differ(server.uploads.models, model))
+    server.uploads.require_unwritten(uploaded, "method: its init, or another of its parts while it is made,")
     if loop is None or settings.rounds == 0:
         return Artifact(_prefixed("student", model.state_dict()), {"history": [], "pool_bytes": 0})
     module = DistillModule(model, bank, loop, spec=server.spec, settings=settings, rate_keys=rate_keys)
     checkpoint = RoundCheckpoint(work)
-    teaching = server.uploads.only_read("method: one of its parts")
-    with teaching, checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
+    with checkpoint.passes.watched([*_asked(module), *(one.model for one in server.uploads.decoders)]):
         _fit(module, test or Unlabelled(server.spec), checkpoint, report, context)
+    server.uploads.require_unwritten(uploaded, "method: one of its parts")
     tensors = {
         **_prefixed("student", module.student.state_dict()),
         **_prefixed("ensemble", module.ensemble.state_dict()),
