@@ -14,6 +14,10 @@ class NothingLeftError(OneshotError):
     """Every upload was turned away, or every one that a method needs; `oneshot-fl aggregate` ends with exit code 3."""
 
 
+UNTOLD = (OneshotError, OSError, KeyError, TypeError, AttributeError)
+"""What comes of asking a configuration that does not fit what it would run; the door or the run says what is wrong."""
+
+
 LONGEST_REASON = 160
 """Characters of somebody else's message that one of ours quotes."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.devices import arithmetic, lease_device
 from oneshot_fl.disk import make_folder, writing
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import UNTOLD, OneshotError
 from oneshot_fl.locks import is_free, lock_of, needs_leases
 from oneshot_fl.process import say
 from oneshot_fl.reporting.earlier import drawn_in, tell_of_result
@@ -140,7 +140,7 @@ def remembered(config: Mapping[str, Any] | None) -> Finished | None:
     """Where a run would be remembered; None where it cannot be, or where the door has to say what is wrong with it."""
     try:
         return finished(config) if config is not None else None
-    except (OneshotError, OSError, KeyError, TypeError, AttributeError):
+    except UNTOLD:
         return None
 
 

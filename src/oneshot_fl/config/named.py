@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.config.compose import UNREADABLE, choices, plain
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.lent import lent
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import UNTOLD, OneshotError
 from oneshot_fl.recipe import digest_of, sources_of, targets
 
 PHASE = "oneshot_fl.pipeline"
@@ -63,7 +63,7 @@ def source_code_of(config: Mapping[str, Any] | None) -> str | None:
     """The same of its sources alone; None where they cannot be told, which the door or the run says."""
     try:
         return None if config is None else sources_of(PHASE, _with(config, named(config)))
-    except (OneshotError, OSError, KeyError, TypeError, AttributeError):
+    except UNTOLD:
         return None
 
 

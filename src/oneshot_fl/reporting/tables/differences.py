@@ -2,9 +2,11 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any
+
+from oneshot_fl.recipe import targets
 
 Settings = dict[str, Any]
 """Nested, or flat: dotted keys and their values."""
@@ -104,14 +106,7 @@ def told(key: str, value: Any, *, whole: bool = False) -> str:
 
 def needs(node: Any, *, unknown: frozenset[str] = frozenset()) -> frozenset[str]:
     """What the parts in nested settings declare to need; `unknown`: of a part that is not installed here."""
-    return frozenset().union(*(_declared(target, unknown) for target in _targets(node)))
-
-
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        yield from ([str(node["_target_"])] if "_target_" in node else [])
-        for value in node.values():
-            yield from _targets(value)
+    return frozenset().union(*(_declared(target, unknown) for target in targets(node)))
 
 
 def _declared(target: str, unknown: frozenset[str]) -> frozenset[str]:
