@@ -4,7 +4,8 @@ The public face: `run` an experiment, `aggregate` other people's uploads, `load`
 the `results` of many runs. Threads that run, aggregate or train wait for each other; processes do it side by side.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
@@ -65,13 +66,12 @@ def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Pat
         OneshotError: something is wrong with the overrides or the data, in one line that says what.
     """
     from oneshot_fl.config import from_overrides
-    from oneshot_fl.config.compose import reading_also
     from oneshot_fl.job import job
 
     _check_overrides(overrides, "run")
     _check_paths(folder=folder, config_dir=config_dir, optional=("folder", "config_dir"))
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
-    with one_at_a_time(), reading_also(config_dir):
+    with _turn(config_dir):
         return Result(job(*from_overrides(*overrides), place), place)
 
 
@@ -101,14 +101,13 @@ def aggregate(
         OneshotError: something is wrong with the uploads, the overrides or the test set, in one line that says what.
     """
     from oneshot_fl.aggregation.run import aggregate as make
-    from oneshot_fl.config.compose import reading_also
 
     _check_paths(uploads=uploads, folder=folder, test=test, config_dir=config_dir, optional=("test", "config_dir"))
     _check_overrides(overrides, "aggregate", first="uploads, ")
     _check_names(allow=allow)
     _check_switches(strict=strict)
     tested = None if test is None else Path(test)
-    with one_at_a_time(), reading_also(config_dir):
+    with _turn(config_dir):
         summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allow=allow)
     return Result(summary, Path(folder))
 
@@ -140,7 +139,6 @@ def train_client(
         OneshotError: something is wrong with the images or the overrides, or training diverged, in one line.
     """
     from oneshot_fl.aggregation.client import train_client as train
-    from oneshot_fl.config.compose import reading_also
 
     _check_paths(folder=folder, out=out, config_dir=config_dir, optional=("config_dir",))
     _check_overrides(overrides, "train_client", first="folder, ")
@@ -150,7 +148,7 @@ def train_client(
         raise OneshotError(f"number={number!r}: must be a whole number of at least 0")
     if not Path(folder).is_dir():
         raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
-    with one_at_a_time(), reading_also(config_dir):
+    with _turn(config_dir):
         return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
 
 
@@ -167,11 +165,13 @@ def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":
         OneshotError: there is no such model, its file is damaged, it does not answer as its file says, or its
             architecture is not allowed.
     """
+    from oneshot_fl.ambient import undisturbed
     from oneshot_fl.serving.load import load as loaded
 
     _check_paths(place=place)
     _check_names(allow=allow)
-    return loaded(Path(place), allow=allow)
+    with undisturbed():
+        return loaded(Path(place), allow=allow)
 
 
 def results(*folders: str | Path) -> list[dict[str, Any]]:
@@ -187,6 +187,16 @@ def results(*folders: str | Path) -> list[dict[str, Any]]:
     for folder in folders:
         _check_paths(folder=folder)
     return [run.summary for run in every_run(map(Path, folders)) if run.summary]
+
+
+@contextmanager
+def _turn(config_dir: str | Path | None) -> Iterator[None]:
+    """What a run, an aggregation or a client has for itself: this process, the caller's YAML files, and torch."""
+    from oneshot_fl.ambient import undisturbed
+    from oneshot_fl.config.compose import reading_also
+
+    with one_at_a_time(), reading_also(config_dir), undisturbed():
+        yield
 
 
 def _check_overrides(overrides: Sequence[object], function: str, *, first: str = "") -> None:

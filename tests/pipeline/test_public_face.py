@@ -1,6 +1,7 @@
 """`import oneshot_fl`: run, load, results; and a sweep that is begun anew."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -27,6 +28,43 @@ def test_run_load_and_results_fit_each_other(tmp_path, capsys):
     assert votes.model()(images).shape == (2, 10)
     assert [summary["method"] for summary in oneshot_fl.results(tmp_path)] == ["dense", "fedavg"]
     assert "takes the place of" not in capsys.readouterr().err
+
+
+@contextmanager
+def _default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    place = tmp_path_factory.mktemp("plain")
+    return oneshot_fl.run("method=fedavg", *TINY, f"store={place / 'store'}", folder=place / "run")
+
+
+@pytest.mark.parametrize(
+    ("ambient", "holds"),
+    [
+        (lambda: torch.autocast("cpu", dtype=torch.bfloat16), lambda: torch.is_autocast_enabled("cpu")),
+        (torch.inference_mode, torch.is_inference_mode_enabled),
+        (lambda: _default_dtype(torch.float64), lambda: torch.get_default_dtype() == torch.float64),
+        (lambda: torch.device("meta"), lambda: torch.get_default_device().type == "meta"),
+    ],
+    ids=["autocast", "inference mode", "float64", "meta"],
+)
+def test_what_a_caller_told_torch_changes_no_result_and_holds_afterwards(ambient, holds, plain, tmp_path):
+    with ambient():
+        result = oneshot_fl.run("method=fedavg", *TINY, f"store={tmp_path / 'store'}", folder=tmp_path / "run")
+        model = result.model()
+        assert holds()
+    assert model.source.sha256 == plain.model().source.sha256
+    assert result.summary["server"] == plain.summary["server"]
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    assert not any(each.is_inference() for each in model.parameters())
 
 
 def test_a_run_in_the_folder_of_another_says_so_and_no_model_is_taken_for_the_first_ones(tmp_path, capsys):
