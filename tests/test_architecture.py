@@ -71,7 +71,7 @@ FLOORS = (
     ("syntax", "imported"),
     ("disk", "ledger", "mistakes"),
     ("devices",),
-    ("process", "seeds", "errors", "values", "version", "energy", "spreadsheets"),
+    ("ambient", "process", "seeds", "errors", "values", "version", "energy", "spreadsheets"),
 )
 """Packages and modules from the top; what is on one floor does not know each other."""
 
