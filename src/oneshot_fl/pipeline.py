@@ -124,7 +124,7 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
     clients = train_clients(
         given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
     )
-    uploads = _through(experiment.attack_on_uploads, received(clients), given.data.spec)
+    uploads = _through(experiment.attack_on_uploads, received(clients), given.data.spec, "attack")
     test = test_set(experiment, given.data)
     served = serve(
         experiment,
@@ -219,7 +219,7 @@ def admit(
     Raises:
         NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
     """
-    uploads = _through(plan.gate, uploads, spec)
+    uploads = _through(plan.gate, uploads, spec, "gate")
     _tell_quarantined(uploads.quarantined, uploads, plan, context)
     recitals = _recitals(plan, spec, uploads, context)
     return recitals, *_heard(plan, uploads, recitals, spec, context)
@@ -242,9 +242,11 @@ def received(clients: list[TrainedClient]) -> Uploads:
     )
 
 
-def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec) -> Uploads:
+def _through(step: Recipe[UploadStep] | None, uploads: Uploads, spec: DataSpec, key: str) -> Uploads:
     """The uploads after an attack or a gate, where there is one."""
-    return uploads if step is None else uploads.through(step_for(step, spec), described(step))
+    if step is None:
+        return uploads
+    return uploads.through(step_for(step, spec), described(step), who=f"{key}={step.name}")
 
 
 def _heard(
@@ -257,7 +259,7 @@ def _heard(
     if why := getattr(hearing, "judges_nobody", lambda _: None)(heard):
         context.progress.note(f"the hearing judges nobody: {why}")
     listened = {"hearing": described(plan.hearing), "recitals": [each.key for each in heard]}
-    after = uploads.through(lambda given: hearing(given, heard), listened)
+    after = uploads.through(lambda given: hearing(given, heard), listened, who=f"hearing={plan.hearing.name}")
     _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)
     left = after.named()
     pairs = zip(uploads.classifiers, heard, strict=True)

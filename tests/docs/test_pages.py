@@ -37,6 +37,9 @@ SHOWN: dict[str, Callable[[Path, list[Summary]], bool]] = {
     "howto/model.md": lambda _, runs: (
         [run["models"]["clients"][:2] for run in runs] == [["small"] * 2, ["small", "cnn2"]]
     ),
+    "howto/attacks.md": lambda _, runs: (
+        [each["hostile"] for each in runs[0]["clients"]] == [False] * (len(runs[0]["clients"]) - 1) + [True]
+    ),
     "howto/term.md": lambda _, runs: [bool(run["changed"]) for run in runs] == [False, True, False],
     "howto/partition.md": lambda _, runs: runs[0]["partition"]["sizes"][0] == int(0.6 * 1437),
     "howto/logger.md": _logged_rounded,

@@ -17,7 +17,7 @@ from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.pipeline import admit, received, run, serve
 from oneshot_fl.tracking.progress import Progress
 from tests.composing import compose_config
-from tests.parts import SMALL, decoder_of, uploads_of
+from tests.parts import SMALL, decoder_of, server_of, uploads_of
 
 
 def test_the_server_receives_classifiers_and_decoders_apart_in_their_order():
@@ -82,7 +82,8 @@ def test_a_model_that_no_file_can_describe_is_told_before_anybody_trains(tmp_pat
 def _served(method, context, models, *overrides):
     chosen = ("trainer=cpu", f"method={method}", "model=cnn2", "distill.rounds=1", *overrides)
     plan = experiment_of(compose_config(*chosen))
-    return serve(plan, uploads_of(models, [3, 5]), SMALL, test=None, data_key="none", context=context)
+    uploads = server_of(models, [3, 5], label_counts=torch.ones(2, SMALL.classes).long()).uploads
+    return serve(plan, uploads, SMALL, test=None, data_key="none", context=context)
 
 
 @pytest.mark.parametrize(("held_out", "told"), [(0.0, 0), (0.01, 1), (0.25, 0)])
@@ -91,7 +92,6 @@ def test_a_share_of_which_no_image_was_held_out_is_told(context, monkeypatch, he
     said, models = [], [cnn2(SMALL, norm=True) for _ in range(2)]
     monkeypatch.setattr(context.progress, "note", said.append)
     small = ("distill.batch_size=8", "distill.generator_steps=1", "generator.width=4", f"distill.held_out={held_out}")
-    monkeypatch.setattr("oneshot_fl.parts.uploads.Uploads.told_label_counts", torch.ones(2, SMALL.classes).long())
     _served("dfdg", context, models, *small)
     assert len([line for line in said if line.startswith(f"distill.held_out={held_out}: ")]) == told
 

@@ -190,8 +190,8 @@ def _some_of(names: Sequence[str]) -> str:
 def _turned_away(gate: Recipe[UploadStep], federation: Federation) -> list[Quarantined]:
     """Whom the gate turns away of a federation's uploads."""
     uploads = federation.uploads
-    after, there = step_for(gate, federation.spec)(uploads), uploads.named()
-    return [one for one in after.quarantined[len(uploads.quarantined) :] if one.name in there]
+    after = uploads.left_by(step_for(gate, federation.spec), f"gate={gate.name}")
+    return list(after.quarantined[len(uploads.quarantined) :])
 
 
 def _member(

@@ -195,8 +195,6 @@ def _check_met(serving: Serving, uploads: Uploads, spec: DataSpec) -> None:
     method, needs = f"method={serving.method.name}", serving.needs
     _check_never_met(serving.method.name, needs)
     uploads.require(needs, serving.method.name)
-    if "label_counts" in needs and uploads.label_counts is None:
-        raise OneshotError(f"{method}: needs label counts of every classifier (oneshot-fl pack --counts)")
     if "own_decoder" in needs:
         _check_lengths(method, uploads)
         _check_own_decoder(method, uploads.decoders[0], spec)

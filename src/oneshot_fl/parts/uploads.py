@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any, TypeVar
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.errors import NothingLeftError, OneshotError, first_of
+from oneshot_fl.errors import NothingLeftError, OneshotError, first_of, printable
 from oneshot_fl.models.architecture import InitialModel
 from oneshot_fl.models.bank import ClientBank, architecture
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.recipe import digest_of
+from oneshot_fl.seeds import seeded
 
 
 @dataclass(frozen=True)
@@ -117,18 +119,52 @@ class Uploads:
         """Fingerprint of all uploads that are used."""
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
 
-    def through(self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any]) -> "Uploads":
-        """What a step (an attack, a gate) leaves of them; an upload that it changed gets a key that says by what.
+    def left_by(self, step: Callable[["Uploads"], "Uploads"], who: str) -> "Uploads":
+        """What a step (an attack, a gate) leaves of them; whom it left out without a word it turned away.
 
-        That is the step's settings and code, and all uploads, since it may have looked at the others too. An upload is
-        changed where another stands in its place, and where its model was written into.
+        What it draws from torch, and does not seed, it draws in every run.
+
+        Args:
+            step: what the uploads pass through.
+            who: it is, for the lines that say so.
+
+        Raises:
+            OneshotError: it gives something else, or turns away a client that there is not.
+        """
+        with seeded(0, who):
+            after = step(self)
+        if not isinstance(after, Uploads):
+            raise OneshotError(
+                f"{who}: gives a {type(after).__name__} instead of the uploads that are left; let it return "
+                "uploads.without({name: reason}) or dataclasses.replace(uploads, classifiers=...)"
+            )
+        turned_away = [one for one in after.quarantined if one not in self.quarantined]
+        there = [name for name in self.named() if name]
+        if unknown := [one.name for one in turned_away if one.name not in there]:
+            raise OneshotError(f"{who}: turns away {first_of(unknown)}, but there are {', '.join(there)}")
+        known = {*after.named(), *(one.name for one in turned_away)}
+        left_out = [Quarantined(name, f"left out by {who}") for name in there if name not in known]
+        return replace(after, quarantined=(*self.quarantined, *turned_away, *left_out))
+
+    def through(
+        self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any], *, who: str = "a step"
+    ) -> "Uploads":
+        """The same, where an upload that the step changed gets a key that says by what, and what came of it.
+
+        That is the step's settings and code, all uploads, since it may have looked at the others too, and what it made,
+        since it may have drawn. An upload is changed where another stands in its place, and where its model was written
+        into.
 
         Args:
             step: what the uploads pass through.
             described: the step's settings, plain, and whatever else it looks at.
+            who: it is, for the lines that say so.
+
+        Raises:
+            OneshotError: as of `left_by`.
         """
         before = self.contents()
-        after = step(self)
+        after = self.left_by(step, who)
         untouched = frozenset(map(id, self._own)) - frozenset(map(id, self._written_since(before)))
         by = fingerprint([self.key, described, digest_of(__name__, described)])
         return replace(
@@ -173,15 +209,15 @@ class Uploads:
             self,
             classifiers=tuple(upload for upload in self.classifiers if upload.name not in reasons),
             decoders=tuple(upload for upload in self.decoders if upload.name not in reasons),
-            quarantined=(*self.quarantined, *(Quarantined(name, reason) for name, reason in reasons.items())),
+            quarantined=(*self.quarantined, *starmap(_turned_away, reasons.items())),
         )
 
     def require(self, needs: frozenset[str], method: str) -> None:
-        """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`.
+        """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`, with its counts.
 
         Raises:
             NothingLeftError: there is none, and some uploads were turned away.
-            OneshotError: there is none, and nobody was turned away.
+            OneshotError: there is none, and nobody was turned away; or `label_counts` are needed and one has none.
         """
         there = {"classifiers": self.classifiers, "decoders": self.decoders}
         for kind in (kind for kind, sent in there.items() if kind in needs and not sent):
@@ -189,6 +225,12 @@ class Uploads:
                 raise OneshotError(f"method={method}: needs {kind}, and nobody uploaded one; choose another method")
             reasons = first_of([f"{one.name}: {one.reason}" for one in self.quarantined])
             raise NothingLeftError(f"method={method}: needs {kind}, and none is left; turned away: {reasons}")
+        untold = [upload.name for upload in self.classifiers if upload.label_counts is None]
+        if "label_counts" in needs and untold:
+            raise OneshotError(
+                f"method={method}: needs label counts of every classifier (oneshot-fl pack --counts), and there are "
+                f"none of {first_of(untold)}"
+            )
 
     def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
         """All uploads by the name of their client."""
@@ -196,17 +238,29 @@ class Uploads:
         return {**{upload.name: upload for upload in self.classifiers}, **decoders}
 
 
+def _turned_away(name: str, reason: object) -> Quarantined:
+    """For a reason that a gate of somebody else's may give on several lines, or as a number."""
+    return Quarantined(name, printable(str(reason)))
+
+
 def _contents(upload: ClassifierUpload | DecoderUpload) -> str:
-    """A hash over an upload's model and its label counts."""
-    model = upload.model
+    """A hash, good in this process, over an upload's model, how it computes too, and what is said of its samples."""
+    return fingerprint([architecture(upload.model), _numbers(upload)])
+
+
+def _numbers(upload: ClassifierUpload | DecoderUpload) -> list[Any]:
+    """The same of its numbers alone, which are called alike in every process."""
+    tensors = [*upload.model.parameters(), *upload.model.buffers()]
     counts = [] if upload.label_counts is None else [upload.label_counts]
-    return fingerprint([architecture(model), tensor_hash([*model.parameters(), *model.buffers(), *counts])])
+    return [tensor_hash([*tensors, *counts]), upload.samples if isinstance(upload, ClassifierUpload) else None]
 
 
 def _rekeyed(after: tuple[Upload, ...], untouched: frozenset[int], by: str) -> tuple[Upload, ...]:
     """The uploads, with a new key for each whose `id` is not among the untouched."""
     return tuple(
-        upload if id(upload) in untouched else replace(upload, key=fingerprint([upload.key, place, by]))
+        upload
+        if id(upload) in untouched
+        else replace(upload, key=fingerprint([upload.key, place, by, _numbers(upload)]))
         for place, upload in enumerate(after)
     )
 

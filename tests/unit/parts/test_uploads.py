@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from oneshot_fl.code import _seen
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.cvae import mlp
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from tests.parts import SMALL, decoder_of, server_of
@@ -18,6 +19,14 @@ def _uploads() -> Uploads:
     vae = mlp(SMALL, latent=2, hidden=4)
     classifiers = [ClassifierUpload(nn.Linear(1, 1), 10 * (k + 1), f"client {k}") for k in range(3)]
     return Uploads(tuple(classifiers), (decoder_of(vae, [1, 2, 0], key="client 3"),))
+
+
+def _named() -> Uploads:
+    uploads = _uploads()
+    return Uploads(
+        tuple(replace(upload, name=upload.key) for upload in uploads.classifiers),
+        tuple(replace(upload, name=upload.key) for upload in uploads.decoders),
+    )
 
 
 def _keys(uploads: Uploads) -> list[str]:
@@ -91,11 +100,74 @@ def test_a_replaced_key_says_by_which_code_beside_which_others_and_where(tmp_pat
     assert len({each.key for each in after.classifiers}) == 3
 
 
-def test_a_step_that_drops_uploads_leaves_the_keys_of_those_that_stay():
-    uploads = _uploads()
-    after = uploads.through(lambda given: replace(given, classifiers=given.classifiers[1:]), BY)
+def test_a_step_that_drops_uploads_leaves_the_keys_of_those_that_stay_and_says_whom():
+    uploads = _named().without({"client 2": "late"})
+    after = uploads.through(lambda given: Uploads(given.classifiers[1:], given.decoders), BY, who="gate=first")
     assert _keys(after) == _keys(uploads)[1:]
     assert after.key != uploads.key
+    assert [one.told for one in after.quarantined] == [
+        "quarantined client 2: late",
+        "quarantined client 0: left out by gate=first",
+    ]
+
+
+def test_the_key_of_what_a_step_drew_tells_one_draw_from_another():
+    drawn = iter((1.0, 1.0, 2.0))
+
+    def draw(given: Uploads) -> Uploads:
+        model = nn.Linear(1, 1)
+        nn.init.constant_(model.weight, next(drawn))
+        nn.init.zeros_(model.bias)
+        return replace(given, classifiers=(replace(given.classifiers[0], model=model), *given.classifiers[1:]))
+
+    uploads = _uploads()
+    one, again, other = (uploads.through(draw, BY).key for _ in range(3))
+    assert one == again != other
+
+
+def test_what_a_step_says_of_samples_is_in_the_key():
+    uploads, said = _uploads(), iter((5, 6))
+
+    def lie(given: Uploads) -> Uploads:
+        return replace(given, classifiers=(replace(given.classifiers[0], samples=next(said)), *given.classifiers[1:]))
+
+    assert uploads.through(lie, BY).key != uploads.through(lie, BY).key
+
+
+def test_a_step_that_seeds_nothing_draws_the_same_in_every_run():
+    def noisy(given: Uploads) -> Uploads:
+        model = nn.Linear(1, 1)
+        return replace(given, classifiers=(replace(given.classifiers[0], model=model), *given.classifiers[1:]))
+
+    uploads = _uploads()
+    assert uploads.through(noisy, BY).key == uploads.through(noisy, BY).key
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (lambda given: None, "gate=odd: gives a NoneType instead of the uploads that are left; let it return"),
+        (lambda given: given.classifiers, "gate=odd: gives a tuple instead"),
+        (lambda given: given.without({"client 9": "odd"}), "turns away client 9, but there are client 0, client 1"),
+    ],
+)
+def test_a_step_that_gives_no_uploads_or_turns_away_nobody_is_told(step, says):
+    with pytest.raises(OneshotError, match=says):
+        _named().left_by(step, "gate=odd")
+
+
+def test_a_reason_is_one_line_of_text_whatever_a_gate_gives():
+    told = _uploads().without({"client 0": 3, "client 1": "not\nfinite"}).quarantined
+    assert [one.reason for one in told] == ["3", "not finite"]
+
+
+def test_a_method_that_needs_label_counts_says_whose_are_missing():
+    counts = torch.tensor([1, 2, 0])
+    first, *others = _named().classifiers
+    uploads = Uploads((replace(first, label_counts=counts), *others))
+    with pytest.raises(OneshotError, match=r"^method=dfdg: needs label counts .* none of client 1 \(and 1 more\)$"):
+        uploads.require(frozenset({"classifiers", "label_counts"}), "dfdg")
+    replace(uploads, classifiers=uploads.classifiers[:1]).require(frozenset({"label_counts"}), "dfdg")
 
 
 def test_a_step_that_leaves_all_as_they_are_leaves_the_key():
