@@ -6,7 +6,7 @@ is first built on torch's `meta` device, which allocates nothing, and compared w
 """
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -78,6 +78,16 @@ def load(file: ModelFile, *, allow: Collection[str] = ()) -> nn.Module:
     return load_model(model, file.tensors(), file.source).eval()
 
 
+def rebuilt(description: ModelDescription, known: Sequence[Architecture], source: str) -> nn.Module:
+    """The model that a file describes as somebody else would build it, in evaluation mode: without the file's weights.
+
+    Args:
+        known: the architectures that the file names.
+    """
+    with seeded(1, "model file"), warnings.catch_warnings(action="ignore"):
+        return _make(description, known, source).eval()
+
+
 def architectures(
     description: ModelDescription, *, allow: Collection[str] = (), source: str = "the model"
 ) -> tuple[Architecture, ...]:
@@ -131,7 +141,7 @@ def _without_spec(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     return lambda spec: make()
 
 
-def _make(description: ModelDescription, chosen: tuple[Architecture, ...], source: str) -> nn.Module:
+def _make(description: ModelDescription, chosen: Sequence[Architecture], source: str) -> nn.Module:
     """All of them together, or the decoder of the only one."""
     model = together([one.build(description.spec) for one in chosen])
     return model if description.kind == "classifier" else _decoder_of(model, source)

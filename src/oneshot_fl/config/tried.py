@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.config.described import rebuilt
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
 from oneshot_fl.models.soundness import drawn_wrong
-from oneshot_fl.models.trial import NO_LOGITS, answered, are_probabilities
+from oneshot_fl.models.trial import NO_LOGITS, alike, answered, are_probabilities, require_all_in_state
 from oneshot_fl.seeds import seeded, torch_generator
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
@@ -31,6 +32,7 @@ def require_upload(
     """
     require_memory(model, told, known, name, gradients=True)
     require_runs(model, told, known, name, classes=classes)
+    require_whole(model, told, known, name)
     require_teaches(model, told, name)
 
 
@@ -101,11 +103,21 @@ def require_runs(
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}{counted}")
         if not classifies and (wrong := drawn_wrong(answer)):
             raise OneshotError(f"{name}: {wrong}")
-        if classifies and not torch.allclose(model(given[0]), answer, rtol=1e-3, equal_nan=True):
+        if classifies and not alike(model(given[0]), answer):
             raise OneshotError(
                 f"{name}: its model answers the same images otherwise every time, also in evaluation mode; give what "
                 "its forward draws self.training, as F.dropout(x, p, self.training)"
             )
+
+
+def require_whole(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+    """Whether a file holds all that a model computes with; the arguments are those of `require_runs`.
+
+    Raises:
+        OneshotError: it does not.
+    """
+    if any(each.is_foreign for each in known):  # ours keep no other numbers, nor do torchvision's
+        require_all_in_state(model, rebuilt(told, known, name), _given(told, known, max(COUNTS), drawn=True), name)
 
 
 def _other_count(shape: tuple[int, ...] | str, wanted: tuple[int, ...], classes: str) -> str:
@@ -150,12 +162,15 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
         raise OneshotError(f"{name}: {NO_LOGITS}")
 
 
-def _given(told: ModelDescription, known: Sequence[Architecture], count: int) -> tuple[Tensor, ...]:
-    """What a classifier, or a decoder, is called with: so many images of nothing, or what to draw as many from."""
-    spec = told.spec
+def _given(
+    told: ModelDescription, known: Sequence[Architecture], count: int, *, drawn: bool = False
+) -> tuple[Tensor, ...]:
+    """What a classifier or a decoder is called with: so many images, blank or `drawn`, or what to draw them from."""
+    spec, rng = told.spec, torch_generator(0, "trial")
     if told.kind == "classifier":
-        return (torch.zeros(count, spec.channels, spec.size, spec.size),)
-    noise = torch.randn(count, latent_of(known[0], spec), generator=torch_generator(0, "trial"))
+        image = (count, spec.channels, spec.size, spec.size)
+        return (torch.rand(image, generator=rng) if drawn else torch.zeros(image),)
+    noise = torch.randn(count, latent_of(known[0], spec), generator=rng)
     return noise, torch.arange(count) % spec.classes
 
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.memory import memory_here
+from oneshot_fl.seeds import torch_generator
 
 NO_LOGITS = "answers with probabilities instead of logits; leave the softmax at its end out"
 
@@ -78,6 +79,38 @@ def require_autoencoder(model: nn.Module, name: str) -> None:
 
 
 @torch.no_grad()
+def require_all_in_state(model: nn.Module, again: nn.Module, given: Sequence[Tensor], name: str) -> None:
+    """Whether a model that was built anew says what another does once it has its state, which is all that files hold.
+
+    Nothing is said of a model that answers otherwise every time.
+
+    Args:
+        model: in evaluation mode, as `again`, which takes its state.
+        again: built under another seed.
+        given: what both are called with.
+        name: what errors call it.
+
+    Raises:
+        OneshotError: it has numbers besides, or does not run.
+    """
+    try:
+        again.load_state_dict(model.state_dict())
+        one, same, other = model(*given), model(*given), again(*given)
+    except Exception as error:  # whatever a model raises over its images is its answer
+        raise OneshotError(f"{name}: does not run on images of noise ({named_line(error)})") from error
+    if alike(one, same) and not alike(one, other):
+        raise OneshotError(
+            f"{name}: computes with numbers that are drawn when it is built and that its state_dict() lacks, so that "
+            "it is another model wherever it is built anew; keep them by self.register_buffer(NAME, tensor)"
+        )
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two answers to the same question are the same but for rounding; what is no number is like itself."""
+    return torch.allclose(one, other, rtol=1e-3, equal_nan=True)
+
+
+@torch.no_grad()
 def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     """Losses and ensembles take what a classifier answers for logits, and never notice that it is something else."""
     name, model = architecture.name, architecture.student(spec, seed=0).eval()
@@ -93,6 +126,8 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     _require_a_number_per_class(answer, spec, name)
     if are_probabilities(answer):
         raise OneshotError(f"{name}: {NO_LOGITS}")
+    drawn = torch.rand(images.shape, generator=torch_generator(0, "trial"))
+    require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
 
 
 def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str) -> None:

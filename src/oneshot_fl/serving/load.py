@@ -1,17 +1,19 @@
 """A global model from its file, or from the folder that a run left."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from oneshot_fl.config.described import architectures
 from oneshot_fl.config.described import load as built
 from oneshot_fl.config.record import MODEL
 from oneshot_fl.config.saved import saved_model
-from oneshot_fl.config.tried import require_memory, require_runs
+from oneshot_fl.config.tried import require_memory, require_runs, require_whole
 from oneshot_fl.disk import sha256_of
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import KEY, ModelDescription
 from oneshot_fl.models.model_file import read_model
 from oneshot_fl.process import say
@@ -43,7 +45,8 @@ def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
     told = file.description
     if told.kind != "classifier":
         raise OneshotError(f"{path}: holds a {told.kind}, and only a classifier can be asked about images")
-    return _served(built(file, allow=allow), told, path, file.sha256)
+    known = architectures(told, allow=allow, source=str(path))
+    return _served(built(file, allow=allow), told, path, file.sha256, known)
 
 
 def _tell_of_a_later_run(folder: Path) -> None:
@@ -53,10 +56,13 @@ def _tell_of_a_later_run(folder: Path) -> None:
         say(f"{folder}: the last run there {LATER.get(status, status)}; this is the model of an earlier one")
 
 
-def _served(model: nn.Module, told: ModelDescription, path: Path, sha256: str) -> ServedModel:
-    """Once it is known to take the images, and to have the classes, that its file says."""
-    require_memory(model, told, (), str(path), gradients=False)
-    require_runs(model, told, (), str(path))
+def _served(
+    model: nn.Module, told: ModelDescription, path: Path, sha256: str, known: Sequence[Architecture] = ()
+) -> ServedModel:
+    """Once it is known to take the images, and to have the classes, that its file says; `known` are those it names."""
+    require_memory(model, told, known, str(path), gradients=False)
+    require_runs(model, told, known, str(path))
+    require_whole(model, told, known, str(path))
     temperature, source = told.temperature or 1.0, Source(path.name, sha256)
     return ServedModel(model, told.spec, told.class_names, temperature=temperature, tones=told.tones, source=source)
 

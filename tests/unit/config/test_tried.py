@@ -1,5 +1,6 @@
 """What a model has to do besides answering in the right shape, before others work with it."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 from torch import nn
 
 from oneshot_fl.config.described import architectures, build
-from oneshot_fl.config.tried import require_memory, require_runs, require_teaches
+from oneshot_fl.config.tried import require_memory, require_runs, require_teaches, require_whole
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cvae import CVAE, mlp
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held
 from tests.parts import SMALL, FixedLogits
@@ -78,6 +80,31 @@ def test_one_answer_for_two_classes_is_told_with_the_remedy():
     two = replace(TOLD, class_names=("a", "b"), spec=replace(SMALL, classes=2))
     with pytest.raises(OneshotError, match=r"class_names names 2, the model answers 1; let it answer both: torch\.cat"):
         require_runs(one, two, (), "one")
+
+
+class _OwnVAE(CVAE):
+    """A VAE whose decoder may shift its images by numbers that no file holds."""
+
+    def __init__(self, shifted: bool) -> None:
+        whole = mlp(SMALL, latent=2, hidden=4)
+        super().__init__(whole.encoder, _Shifted(whole.decoder) if shifted else whole.decoder, latent=2)
+
+
+class _Shifted(nn.Module):
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.decoder, self.own = decoder, torch.rand(SMALL.size)
+
+    def forward(self, noise, labels):
+        return (self.decoder(noise, labels) + self.own) / 2
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_decoder_with_numbers_that_no_file_holds_is_told(shifted):
+    told = replace(TOLD, kind="decoder", architectures=({"_target_": f"{__name__}._OwnVAE", "shifted": shifted},))
+    own = [f"{__name__}._OwnVAE"]
+    with nullcontext() if not shifted else pytest.raises(OneshotError, match=r"^one: computes with numbers"):
+        require_whole(build(told, allow=own).eval(), told, architectures(told, allow=own), "one")
 
 
 def test_decoders_are_not_asked():

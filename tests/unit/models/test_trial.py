@@ -97,5 +97,42 @@ def test_somebody_elses_model_is_asked_with_numbers_too(settings, line):
         check_models([Architecture(recipe_of(_OnlyHere, name="own", **settings))], SMALL)
 
 
+class _RandomFeatures(nn.Linear):
+    """Multiplies images by numbers of its own, which its state may lack; may drop some of them in every call."""
+
+    def __init__(self, spec, *, persistent, moody=False):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+        self.register_buffer("own", torch.randn(self.in_features), persistent=persistent)
+        self.moody = moody
+
+    def forward(self, x):
+        features = x.flatten(1) * self.own
+        return super().forward(nn.functional.dropout(features) if self.moody else features)
+
+
+def test_numbers_that_the_state_lacks_are_refused_because_whoever_builds_the_model_has_others():
+    for passes in ({"persistent": True}, {"persistent": False, "moody": True}):
+        check_models([Architecture(recipe_of(_RandomFeatures, name="own", **passes))], SMALL)
+    with pytest.raises(OneshotError, match=r"^own: computes with numbers .* its state_dict\(\) lacks.*register_buffer"):
+        check_models([Architecture(recipe_of(_RandomFeatures, name="own", persistent=False))], SMALL)
+
+
+class _Dark(nn.Linear):
+    """Runs on no image but a black one."""
+
+    def __init__(self, spec):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+
+    def forward(self, x):
+        if float(x.sum()) > 0:
+            raise ValueError("too bright")
+        return super().forward(x.flatten(1))
+
+
+def test_what_runs_on_no_noise_is_one_line():
+    with pytest.raises(OneshotError, match=r"^own: does not run on images of noise \(ValueError: too bright\)$"):
+        check_models([Architecture(recipe_of(_Dark, name="own"))], SMALL)
+
+
 def test_where_the_side_is_not_known_nothing_is_asked():
     try_model("picky", _architecture(side=224).build, SMALL, answers=False)

@@ -125,6 +125,25 @@ def test_a_model_that_does_not_answer_as_its_file_says_is_one_line(tmp_path, spe
     assert "\n" not in str(error.value)
 
 
+class Scattered(Flat):
+    """Multiplies its pixels by numbers that no file holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.randn(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.flatten(1) * self.own)
+
+
+def test_a_model_that_is_another_wherever_it_is_built_is_one_line(tmp_path):
+    path, target = tmp_path / "a.safetensors", f"{__name__}.Scattered"
+    _write(path, Scattered(), {"_target_": target})
+    with pytest.raises(OneshotError, match="computes with numbers that are drawn when it is built") as error:
+        load(path, allow=[target])
+    assert str(error.value).startswith(f"{path}: ")
+
+
 class Squeezed(Flat):
     """A single image's logits lose the axis of the batch."""
 
