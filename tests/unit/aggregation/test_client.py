@@ -72,6 +72,20 @@ def test_files_that_are_not_read_as_images_are_noted_by_the_setting(images, tmp_
     assert line in told, told
 
 
+def test_a_folder_without_images_is_no_class_and_noted(images, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    (images / "b" / "0.png").unlink()
+    quick = (*OWN, f"store={tmp_path}/store", "clients.epochs=0", "model=cnn2")
+    out, line = tmp_path / "client.safetensors", f"note: folder={images}: no images are in the folders of b, which are"
+    train_client(images, quick, out=out, number=0, class_names=[], counts=False)
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert read_model(out).description.class_names == ("a", "c")
+    (images / "b").rename(images / "z")
+    train_client(images, quick, out=out, number=0, class_names=["a", "b", "c"], counts=False)
+    assert "no images are in" not in capsys.readouterr().out
+    assert read_model(out).description.class_names == ("a", "b", "c")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
