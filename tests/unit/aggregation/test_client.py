@@ -1,12 +1,15 @@
 """What is wrong with a client's folder or number is one line; its training is in tests/pipeline/test_client.py."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from oneshot_fl.aggregation.client import train_client
+from oneshot_fl.data.decode import Origin
+from oneshot_fl.data.images import check_layout, tree_by_class
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import read_model
 from tests.unit.data.image_files import write_image
@@ -113,6 +116,24 @@ def test_images_without_folders_of_classes_are_answered_with_the_folder_above(im
     line = f"folder={images}/a: {images}/a holds images and no folder of a class; give the folder above it, {images}, "
     with pytest.raises(OneshotError, match=re.escape(line)):
         train_client(images / "a", OWN, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+
+
+@pytest.mark.parametrize("parts", [("test", "train"), ("Train", "val"), ("train",)])
+def test_parts_of_a_data_set_are_no_classes(parts, images, tmp_path):
+    for part in parts:
+        shutil.copytree(images, tmp_path / "digits" / part)
+    places = " or ".join(f"{tmp_path}/digits/{part}" for part in parts)
+    line = f"digits holds parts of a data set and no folder of a class; give the folder of one part, {places}"
+    with pytest.raises(OneshotError, match=re.escape(line)):
+        train_client(tmp_path / "digits", OWN, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+
+
+def test_classes_may_be_named_like_parts_or_have_folders_of_their_own(images, tmp_path):
+    (images / "a").rename(images / "train")
+    (images / "b").rename(images / "test")
+    check_layout(images, tree_by_class(images), Origin("folder", None))  # c is no part
+    (images / "c").rename(images / "train" / "c")
+    check_layout(images, tree_by_class(images), Origin("folder", None))  # train has an image of its own
 
 
 @pytest.mark.parametrize("kinds", ["clients=all_cvae", "clients.kinds=[cvae]"])
