@@ -53,7 +53,7 @@ def require_memory(
         OneshotError: it would need more.
     """
     spec, inverted = told.spec, gradients and told.kind == "classifier"
-    given = [each.requires_grad_(inverted) for each in _given(told, known, max(COUNTS))]
+    given = [each.requires_grad_(inverted) for each in inputs_of(told, known, max(COUNTS))]
     with torch.set_grad_enabled(inverted):
         needed, there = bytes_held(model, *given), memory_here()
     if needed > there / 2:
@@ -82,7 +82,7 @@ def require_runs(
     """
     spec, classifies = told.spec, told.kind == "classifier"
     image = (spec.channels, spec.size, spec.size)
-    most = _given(told, known, max(COUNTS))
+    most = inputs_of(told, known, max(COUNTS))
     for count, (images, alone) in COUNTS.items():
         wanted = (count, spec.classes) if classifies else (count, *image)
         given = [each[:count] for each in most]
@@ -150,7 +150,7 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
         raise OneshotError(f"{name}: {NO_LOGITS}")
 
 
-def _given(told: ModelDescription, known: Sequence[Architecture], count: int) -> tuple[Tensor, ...]:
+def inputs_of(told: ModelDescription, known: Sequence[Architecture], count: int) -> tuple[Tensor, ...]:
     """What a classifier, or a decoder, is called with: so many images of nothing, or what to draw as many from."""
     spec = told.spec
     if told.kind == "classifier":
