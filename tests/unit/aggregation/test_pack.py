@@ -451,7 +451,12 @@ class Features(Chosen):
         return super().forward(x), x
 
 
-class Scaled(Chosen):
+class Doubled(Chosen):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Doubling(nn.DataParallel):
     def forward(self, x):
         return 2 * super().forward(x)
 """
@@ -467,34 +472,26 @@ def chosen(tmp_path, monkeypatch):
     return net_of_choice
 
 
-def _pack_chosen(module, tmp_path, name="Chosen", **arguments):
+def _pack_chosen(module, tmp_path, **arguments):
     torch.save(module, tmp_path / "model.pt")
     out = tmp_path / "a.safetensors"
-    return pack(tmp_path / "model.pt", TOLD, target=f"net_of_choice.{name}", arguments=arguments, out=out)
+    return pack(tmp_path / "model.pt", TOLD, target="net_of_choice.Chosen", arguments=arguments, out=out)
 
 
 def test_a_whole_module_that_answers_otherwise_is_told_with_the_arguments(chosen, tmp_path):
     sha256 = _pack_chosen(chosen.Chosen(4, "tanh"), tmp_path, n=4, act="tanh")
-    with pytest.raises(
-        OneshotError, match=r"makes of its weights; --arg NAME=VALUE tells .*: n, act; .*save the state"
-    ):
+    with pytest.raises(OneshotError, match=r"its weights; --arg NAME=VALUE tells .*: n, act; .*save the state"):
         _pack_chosen(chosen.Chosen(4, "tanh"), tmp_path, n=4)
     assert read_model(tmp_path / "a.safetensors").sha256 == sha256
     with pytest.raises(OneshotError, match="answers two images otherwise"):
         _pack_chosen(nn.Sequential(chosen.Chosen(4, "tanh")), tmp_path, n=4)
     with pytest.raises(OneshotError, match="answers two images otherwise"):
-        _pack_chosen(chosen.Scaled(4), tmp_path, n=4)
+        _pack_chosen(chosen.Doubled(4), tmp_path, n=4)
 
 
 def test_a_whole_module_is_compared_without_its_wrapper_and_in_single_precision(chosen, tmp_path):
-    class Doubled(nn.DataParallel):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    for module in (nn.DataParallel(chosen.Chosen(4)), chosen.Chosen(4).half(), chosen.Chosen(4).double()):
+    for module in (chosen.Doubling(chosen.Chosen(4)), chosen.Chosen(4).half(), chosen.Chosen(4).double()):
         assert _pack_chosen(module, tmp_path, n=4)
-    chosen.Doubled, Doubled.__module__, Doubled.__qualname__ = Doubled, "net_of_choice", "Doubled"
-    assert _pack_chosen(Doubled(chosen.Chosen(4)), tmp_path, n=4)
 
 
 def test_what_cannot_be_asked_or_compared_is_taken_at_its_word(chosen, tmp_path):
