@@ -131,7 +131,7 @@ def train_client(
             of the others `partition.clients` and, where the clients need it, `method=NAME`.
         out: the upload, ending in `.safetensors`.
         number: of the client, from 0; its random draws depend on it.
-        classes: of the federation, in an order that all clients share; by default those that there are folders of.
+        classes: of the federation, in an order that all clients share; by default those that there are images of.
         counts: whether the upload tells how many samples of each class there are.
         config_dir: a folder of your own YAML files: `model=small` is its `model/small.yaml`.
 

@@ -14,7 +14,7 @@ from oneshot_fl.config.words import group_of, key_of
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Decoding, Origin, Tones
-from oneshot_fl.data.images import check_layout, labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.images import Tree, check_layout, labelled, read_images, tree_by_class, unread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Experiment
 from oneshot_fl.models.described import ModelDescription
@@ -48,7 +48,7 @@ def train_client(
         overrides: of the configuration, as those of a run; the clients' half is used.
         out: the upload.
         number: the client's place in the federation: its seeds, and where clients differ its model, follow from it.
-        class_names: of the federation, in the order of the logits; empty: those that there are folders of.
+        class_names: of the federation, in the order of the logits; empty: those that there are images of.
         counts: whether it tells its label counts; a decoder always does.
 
     Raises:
@@ -156,9 +156,18 @@ def _own_images(folder: Path, experiment: Experiment, class_names: Sequence[str]
         mean=how["mean"],
         std=how["std"],
         tones=decoding.tones,
-        notes=unread([folder], files, origin),
+        notes=(*(() if class_names else _left_out(found, origin)), *unread([folder], files, origin)),
     )
     return data.to(device_of(experiment.trainer))
+
+
+def _left_out(found: Tree, origin: Origin) -> tuple[str, ...]:
+    """A line on the folders without images, where the others are the classes; none where there is no such folder."""
+    empty = [name for name, paths in found.items() if not paths]
+    if not empty:
+        return ()
+    told = f"{origin.setting}: no images are in the folders of {', '.join(empty)}, which are no classes of the upload; "
+    return (f"{told}if the federation has them, remove these folders and set classes to all that it has",)
 
 
 def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, number: int) -> ModelDescription:

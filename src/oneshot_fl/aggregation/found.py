@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from oneshot_fl.disk import reason
@@ -195,9 +195,14 @@ def _of_zip(archive: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int, lef
 
 def _check_place(member: zipfile.ZipInfo, name: str) -> None:
     """Nothing is unpacked, so a path cannot do harm; but an honest zip has no such paths and no links."""
-    parts = PurePosixPath(member.filename).parts
-    if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in member.filename:
+    place = PureWindowsPath(member.filename)  # it knows what leads out anywhere
+    if place.anchor or ".." in place.parts:
         raise OneshotError(f"{name}: its path leads out of the zip")
+    if unlike := next((letter for letter in "\\:" if letter in member.filename), None):
+        raise OneshotError(
+            f"{name}: its path in the zip has a {unlike}, which not every system takes for a letter of a name; rename "
+            "it, or make the zip anew with a program that writes / between folders"
+        )
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
         raise OneshotError(f"{name}: is a link or device, not a file")

@@ -1,7 +1,7 @@
 """A client's model as an upload: made on the client's own machine, and read back as the server will."""
 
 import pickle
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from oneshot_fl.config.compose import choice, choices, did_you_mean
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.config.dotted import called_by
 from oneshot_fl.config.rules import taken_by
-from oneshot_fl.config.tried import require_upload
+from oneshot_fl.config.tried import inputs_of, require_upload
 from oneshot_fl.disk import make_folder, replacing
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
@@ -29,6 +29,8 @@ ALONE = "save the state dict alone: torch.save(model.state_dict(), FILE)"
 """The remedy for files that hold more than tensors by their names."""
 MOST_NAMED = 8
 """Keys of a dictionary that an error lists."""
+SAME = 1e-4
+"""Of the largest answer: what two builds of one model may differ by in the same weights."""
 
 
 def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mapping[str, Any], out: Path) -> str:
@@ -44,13 +46,14 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         out: the file; what was there is replaced once the new one has been checked.
 
     Raises:
-        OneshotError: the file is no model, does not fit what is told of it, a decoder comes without label counts, or
-            `out` has another ending than uploads.
+        OneshotError: the file is no model, does not fit what is told of it or, as a whole module, answers otherwise, a
+            decoder comes without label counts, or `out` has another ending than uploads.
     """
     check_name(out)
     if told.get("kind") == "decoder" and told.get("label_counts") is None:
         raise OneshotError("--counts is missing: a decoder is asked for as many images as its client had of each class")
-    state = state_of(model)
+    saved = _loaded(model)
+    state = _state(saved, model)
     foreign = {target} - CLASSIFIERS - AUTOENCODERS  # our own builders are called as the server calls them
     description, prefix = _fitting(state, told, target, arguments, foreign)
     if prefix:
@@ -65,7 +68,14 @@ def pack(model: Path, told: Mapping[str, Any], *, target: str, arguments: Mappin
         write_model(new, {name: tensor.to(expected[name].dtype) for name, tensor in state.items()}, description)
         file = read_model(new, source=str(out))
         known = architectures(description, allow=foreign, source=str(out))
-        require_upload(load(file, allow=foreign), description, known, str(out), classes="--classes")
+        packed = load(file, allow=foreign)
+        require_upload(packed, description, known, str(out), classes="--classes")
+        given = inputs_of(description, known, 2, drawn=True)
+        if isinstance(saved, nn.Module) and not _answer_alike(saved, prefix, packed, given):
+            raise OneshotError(
+                f"{model}: the module in it answers two images otherwise than what {target} makes of its weights"
+                f"{_arguments_of(target)}; if another model is meant, {ALONE}"
+            )
     return file.sha256
 
 
@@ -75,7 +85,11 @@ def state_of(path: Path) -> dict[str, Tensor]:
     Raises:
         OneshotError: it cannot be read, or holds no model, or one of tensors that no upload has.
     """
-    found = _loaded(path)
+    return _state(_loaded(path), path)
+
+
+def _state(found: Any, path: Path) -> dict[str, Tensor]:
+    """The tensors of what was loaded from this file."""
     found = found.state_dict() if isinstance(found, nn.Module) else found
     found = found.get("state_dict", found) if isinstance(found, Mapping) else found
     if not isinstance(found, Mapping) or not found:
@@ -221,6 +235,24 @@ def _arguments_of(target: str) -> str:
     """What to say of a model whose tensors are others, where it is built by arguments."""
     taken = [name for name in taken_by(called_by(target, target)) if name != "spec"] if "." in target else []
     return f"; --arg NAME=VALUE tells what it is built with: {', '.join(taken)}" if taken else ""
+
+
+@torch.no_grad()
+def _answer_alike(saved: nn.Module, prefix: str, packed: nn.Module, given: Sequence[Tensor]) -> bool:
+    """Whether a saved module, without its wrapper, answers as the packed model, or cannot be asked or compared.
+
+    An activation that an argument chooses is in none of the tensors. Whoever packs a model that answers in another
+    shape, as logits alone of a module that also returns features, does so on purpose.
+    """
+    try:
+        wanted = saved.get_submodule(prefix[:-1]).float().eval()(*[each.clone() for each in given])
+    except Exception:  # it may need a GPU, or what was there only in training: that makes its weights no worse
+        return True
+    answer = packed(*given)
+    if not isinstance(wanted, Tensor) or wanted.shape != answer.shape:
+        return True
+    tolerance = SAME * wanted.nan_to_num().abs().max().item()
+    return torch.allclose(answer, wanted.float(), rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _described(told: Mapping[str, Any], architecture: Mapping[str, Any]) -> ModelDescription:

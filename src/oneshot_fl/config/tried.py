@@ -55,7 +55,7 @@ def require_memory(
         OneshotError: it would need more.
     """
     spec, inverted = told.spec, gradients and told.kind == "classifier"
-    given = [each.requires_grad_(inverted) for each in _given(told, known, max(COUNTS))]
+    given = [each.requires_grad_(inverted) for each in inputs_of(told, known, max(COUNTS))]
     with torch.set_grad_enabled(inverted):
         needed, there = bytes_held(model, *given), memory_here()
     if needed > there / 2:
@@ -84,7 +84,7 @@ def require_runs(
     """
     spec, classifies = told.spec, told.kind == "classifier"
     image = (spec.channels, spec.size, spec.size)
-    most = _given(told, known, max(COUNTS))
+    most = inputs_of(told, known, max(COUNTS))
     for count, (images, alone) in COUNTS.items():
         wanted = (count, spec.classes) if classifies else (count, *image)
         given = [each[:count] for each in most]
@@ -117,7 +117,7 @@ def require_whole(model: nn.Module, told: ModelDescription, known: Sequence[Arch
         OneshotError: it does not.
     """
     if any(each.is_foreign for each in known):  # ours keep no other numbers, nor do torchvision's
-        require_all_in_state(model, rebuilt(told, known, name), _given(told, known, max(COUNTS), drawn=True), name)
+        require_all_in_state(model, rebuilt(told, known, name), inputs_of(told, known, max(COUNTS), drawn=True), name)
 
 
 def _other_count(shape: tuple[int, ...] | str, wanted: tuple[int, ...], classes: str) -> str:
@@ -162,7 +162,7 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
         raise OneshotError(f"{name}: {NO_LOGITS}")
 
 
-def _given(
+def inputs_of(
     told: ModelDescription, known: Sequence[Architecture], count: int, *, drawn: bool = False
 ) -> tuple[Tensor, ...]:
     """What a classifier or a decoder is called with: so many images, blank or `drawn`, or what to draw them from."""

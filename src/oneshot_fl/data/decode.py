@@ -182,6 +182,8 @@ def _convert(image: "Image.Image", how: Decoding) -> "Image.Image":
         upright = _scaled(upright, greys, how.tones.max_value, zero_is_white=_zero_is_white(image))
     elif low is not None:
         _stretch_transparent(upright, low)
+    if upright.mode == "LAB":
+        upright = upright.convert("RGB")  # Pillow has no way from it to grey
     if upright.has_transparency_data:
         upright = _composited(upright, how.tones.background)
     return upright.convert("RGB" if how.channels == 3 else "L")

@@ -25,6 +25,8 @@ Files = list[tuple[Path, int]]
 """Image files and their labels."""
 Tree = dict[str, list[Path]]
 """The image files of every folder of a folder, by its name."""
+PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+"""Folders that hold a part of a data set, in small letters."""
 MOST_NAMED = 20
 """Classes that an error lists."""
 
@@ -175,7 +177,7 @@ def check_layout(folder: Path, found: Tree, origin: Origin) -> None:
     """Whether images lie in folders of classes, where a folder was given for itself and not as a part of a data set.
 
     Raises:
-        OneshotError: they lie in `folder`, as those of one class do.
+        OneshotError: they lie in `folder`, as those of one class do, or in folders of classes in those of parts.
     """
     if not any(found.values()) and images_in(folder, origin):
         above = Path(os.path.abspath(folder)).parent
@@ -183,6 +185,20 @@ def check_layout(folder: Path, found: Tree, origin: Origin) -> None:
             f"{origin.setting}: {folder} holds images and no folder of a class; give the folder above it, {above}, if "
             "that has a folder of images for each class"
         )
+    if parts := _parts(folder, found):
+        places = " or ".join(str(folder / name) for name in parts)
+        raise OneshotError(
+            f"{origin.setting}: {folder} holds parts of a data set and no folder of a class; give the folder of one "
+            f"part, {places}"
+        )
+
+
+def _parts(folder: Path, found: Tree) -> list[str]:
+    """The folders with images where all are named like parts of a data set and have them in folders of their own."""
+    filled = {name: paths for name, paths in found.items() if paths}
+    named = all(name.lower() in PARTS for name in filled)
+    deeper = all(path.parent.parent != folder for paths in filled.values() for path in paths)
+    return list(filled) if named and deeper else []
 
 
 def labelled(

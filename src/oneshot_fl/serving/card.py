@@ -29,6 +29,10 @@ picture = Image.open("image.png")
 tiff = getattr(picture, "tag_v2", {{}})
 if picture.mode[0] in "IF" or max(tiff.get(258, (8,))) > 8 or any(deep in str(picture.tile) for deep in (";16", "ppm")):
     raise ValueError("more than 8 bits, which these lines would cut off, or a range of its own")
+if getattr(picture, "n_frames", 1) > 1 and picture.format != "MPO":
+    raise ValueError("more than one frame, of which these lines would take one")
+if "transparency" in picture.info and any(few in str(picture.tile) for few in ("L;2", "L;4")):
+    raise ValueError("2 or 4 bits and a transparent grey, which Pillow would not find among the 8 bits that it makes")
 picture = ImageOps.exif_transpose(picture).convert("RGBA")
 picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) * 3), picture).convert("{mode}")
 picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)

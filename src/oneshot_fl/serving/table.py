@@ -1,12 +1,11 @@
 """Predictions as lines: what `oneshot-fl predict` prints."""
 
-import csv
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from oneshot_fl.serving.model import Prediction
 from oneshot_fl.serving.pictures import Picture, on_one_line
-from oneshot_fl.spreadsheets import FORMULA, no_formula
+from oneshot_fl.spreadsheets import FORMULA, csv_line, no_formula
 
 UNSURE = "unsure"
 """What a reader is told where no class is named; in CSV the field is empty."""
@@ -22,7 +21,8 @@ def write_predictions(
 ) -> int:
     """One line an image, for a reader or as CSV: path, class, its probability, and the probability of every class.
 
-    In CSV a class that a spreadsheet would take for a formula has an apostrophe before it, and such a path a `./`.
+    In CSV a class that a spreadsheet would take for a formula has an apostrophe before it; such a path has a `./`, and
+    the apostrophe only where a formula would begin within it.
 
     Args:
         problem: called with one line for every image that cannot be used, which has no line of its own in `out`.
@@ -30,16 +30,15 @@ def write_predictions(
     Returns:
         How many images could not be used.
     """
-    writer = csv.writer(out, lineterminator="\n")
     if as_csv:
-        writer.writerow(["path", "class", "probability", *map(no_formula, class_names)])
+        out.write(csv_line(["path", "class", "probability", *map(no_formula, class_names)]))
     unusable = 0
     for answer in answers:
         if isinstance(answer, Picture):
             unusable += 1
             problem(answer.problem)
         elif as_csv:
-            writer.writerow(_row(answer))
+            out.write(csv_line(_row(answer)))
         else:
             told = f"{answer.image}: {answer.label or UNSURE} ({answer.probability:.1%})"
             out.write(f"{on_one_line(told)}\n")
@@ -50,4 +49,4 @@ def _row(answer: Prediction) -> list[str]:
     """Probabilities with six digits."""
     shares = (answer.probability, *answer.probabilities.values())
     path = f"./{answer.image}" if FORMULA.match(answer.image) else answer.image
-    return [path, no_formula(answer.label or ""), *(f"{share:.6f}" for share in shares)]
+    return [no_formula(path), no_formula(answer.label or ""), *(f"{share:.6f}" for share in shares)]

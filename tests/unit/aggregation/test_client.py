@@ -1,12 +1,15 @@
 """What is wrong with a client's folder or number is one line; its training is in tests/pipeline/test_client.py."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from oneshot_fl.aggregation.client import train_client
+from oneshot_fl.data.decode import Origin
+from oneshot_fl.data.images import check_layout, tree_by_class
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import read_model
 from tests.unit.data.image_files import write_image
@@ -72,6 +75,20 @@ def test_files_that_are_not_read_as_images_are_noted_by_the_setting(images, tmp_
     assert line in told, told
 
 
+def test_a_folder_without_images_is_no_class_and_noted(images, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    (images / "b" / "0.png").unlink()
+    quick = (*OWN, f"store={tmp_path}/store", "clients.epochs=0", "model=cnn2")
+    out, line = tmp_path / "client.safetensors", f"note: folder={images}: no images are in the folders of b, which are"
+    train_client(images, quick, out=out, number=0, class_names=[], counts=False)
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert read_model(out).description.class_names == ("a", "c")
+    (images / "b").rename(images / "z")
+    train_client(images, quick, out=out, number=0, class_names=["a", "b", "c"], counts=False)
+    assert "no images are in" not in capsys.readouterr().out
+    assert read_model(out).description.class_names == ("a", "b", "c")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
@@ -99,6 +116,24 @@ def test_images_without_folders_of_classes_are_answered_with_the_folder_above(im
     line = f"folder={images}/a: {images}/a holds images and no folder of a class; give the folder above it, {images}, "
     with pytest.raises(OneshotError, match=re.escape(line)):
         train_client(images / "a", OWN, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+
+
+@pytest.mark.parametrize("parts", [("test", "train"), ("Train", "val"), ("train",)])
+def test_parts_of_a_data_set_are_no_classes(parts, images, tmp_path):
+    for part in parts:
+        shutil.copytree(images, tmp_path / "digits" / part)
+    places = " or ".join(f"{tmp_path}/digits/{part}" for part in parts)
+    line = f"digits holds parts of a data set and no folder of a class; give the folder of one part, {places}"
+    with pytest.raises(OneshotError, match=re.escape(line)):
+        train_client(tmp_path / "digits", OWN, out=tmp_path / "a.safetensors", number=0, class_names=[], counts=False)
+
+
+def test_classes_may_be_named_like_parts_or_have_folders_of_their_own(images, tmp_path):
+    (images / "a").rename(images / "train")
+    (images / "b").rename(images / "test")
+    check_layout(images, tree_by_class(images), Origin("folder", None))  # c is no part
+    (images / "c").rename(images / "train" / "c")
+    check_layout(images, tree_by_class(images), Origin("folder", None))  # train has an image of its own
 
 
 @pytest.mark.parametrize("kinds", ["clients=all_cvae", "clients.kinds=[cvae]"])

@@ -101,12 +101,26 @@ def test_a_link_out_of_the_folder_is_not_followed(write, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../up.safetensors", "/etc/a.safetensors", "a/../../b.safetensors", "a\\b.safetensors", "C:/a.safetensors"]
+    "name",
+    [
+        *("../up.safetensors", "/etc/a.safetensors", "a/../../b.safetensors"),
+        *("C:/a.safetensors", "C:\\a.safetensors", "a\\..\\..\\b.safetensors", "\\a.safetensors"),
+    ],
 )
 def test_paths_that_lead_out_of_a_zip_are_refused(name, write, tmp_path):
     _zip(tmp_path / "all.zip", {name: write("one").read_bytes()})
     (reason,) = _reasons(tmp_path / "all.zip").values()
     assert "leads out of the zip" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "unlike"), [("up\\c0.safetensors", "\\"), ("2024-01-01T10:00:00 c0.safetensors", ":")]
+)
+def test_letters_that_mean_more_on_some_systems_are_refused_with_what_to_do(name, unlike, write, tmp_path):
+    _zip(tmp_path / "all.zip", {name: write("one").read_bytes()})
+    (reason,) = _reasons(tmp_path / "all.zip").values()
+    assert reason.startswith(f"{name}: its path in the zip has a {unlike}, which")
+    assert "rename it" in reason
 
 
 @pytest.mark.parametrize("mode", [0o120777, 0o020644, 0o010644])

@@ -19,6 +19,7 @@ from oneshot_fl.data.decode import Tones
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.classifiers import cnn2
+from oneshot_fl.models.cvae import mlp
 from oneshot_fl.models.model_file import read_model
 from tests.parts import SMALL
 
@@ -429,3 +430,81 @@ def test_a_misspelt_class_is_told_by_the_option(of_hospital):
 
 def test_a_file_that_is_not_there_is_told_so(of_hospital):
     assert of_hospital(file="modle.pt").endswith("modle.pt: there is no such file")
+
+
+CHOSEN = """
+from torch import nn
+
+
+class Chosen(nn.Sequential):
+    def __init__(self, n, act="relu"):
+        super().__init__(nn.Flatten(), nn.Linear(64, n), {"relu": nn.ReLU(), "tanh": nn.Tanh()}[act], nn.Linear(n, 3))
+
+
+class Asked(Chosen):
+    def forward(self, x, *, site):
+        return super().forward(x)
+
+
+class Features(Chosen):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Doubled(Chosen):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Doubling(nn.DataParallel):
+    def forward(self, x):
+        return 2 * super().forward(x)
+"""
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+    """The module with classes of somebody's own, whose activation is in none of their tensors."""
+    (tmp_path / "net_of_choice.py").write_text(CHOSEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    import net_of_choice
+
+    return net_of_choice
+
+
+def _pack_chosen(module, tmp_path, **arguments):
+    torch.save(module, tmp_path / "model.pt")
+    out = tmp_path / "a.safetensors"
+    return pack(tmp_path / "model.pt", TOLD, target="net_of_choice.Chosen", arguments=arguments, out=out)
+
+
+def test_a_whole_module_that_answers_otherwise_is_told_with_the_arguments(chosen, tmp_path):
+    sha256 = _pack_chosen(chosen.Chosen(4, "tanh"), tmp_path, n=4, act="tanh")
+    with pytest.raises(OneshotError, match=r"its weights; --arg NAME=VALUE tells .*: n, act; .*save the state"):
+        _pack_chosen(chosen.Chosen(4, "tanh"), tmp_path, n=4)
+    assert read_model(tmp_path / "a.safetensors").sha256 == sha256
+    with pytest.raises(OneshotError, match="answers two images otherwise"):
+        _pack_chosen(nn.Sequential(chosen.Chosen(4, "tanh")), tmp_path, n=4)
+    with pytest.raises(OneshotError, match="answers two images otherwise"):
+        _pack_chosen(chosen.Doubled(4), tmp_path, n=4)
+
+
+def test_a_whole_module_is_compared_without_its_wrapper_and_in_single_precision(chosen, tmp_path):
+    for module in (chosen.Doubling(chosen.Chosen(4)), chosen.Chosen(4).half(), chosen.Chosen(4).double()):
+        assert _pack_chosen(module, tmp_path, n=4)
+
+
+def test_what_cannot_be_asked_or_compared_is_taken_at_its_word(chosen, tmp_path):
+    for saved in (chosen.Asked(4, "tanh"), chosen.Features(4, "tanh"), chosen.Chosen(4, "tanh").state_dict()):
+        assert _pack_chosen(saved, tmp_path, n=4)
+
+
+def test_a_whole_decoder_is_compared_by_the_images_that_it_makes(tmp_path):
+    decoder = mlp(SMALL, latent=2, hidden=256).decoder
+    out, told = tmp_path / "a.safetensors", {**TOLD, "kind": "decoder"}
+    torch.save(decoder, tmp_path / "model.pt")
+    assert pack(tmp_path / "model.pt", told, target="cvae_mlp", arguments={}, out=out)
+    decoder.layers[1] = nn.Tanh()
+    torch.save(decoder, tmp_path / "model.pt")
+    with pytest.raises(OneshotError, match="than what cvae_mlp makes of its weights; if another"):
+        pack(tmp_path / "model.pt", told, target="cvae_mlp", arguments={}, out=out)

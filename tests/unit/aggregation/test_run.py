@@ -297,6 +297,7 @@ def test_test_images_are_read_as_those_of_the_clients(write, folder, call, tmp_p
     [
         (None, None, "no image file in "),
         ("0.png", np.zeros((8, 8), np.uint8), "images holds images and no folder of a class; give the folder above it"),
+        ("test/a/0.png", np.zeros((8, 8), np.uint8), "images holds parts of a data set and no folder of a class"),
         ("d/0.png", np.zeros((8, 8), np.uint8), "has classes that are not among a, b, c: d"),
         ("a/0.png", b"nothing", "0.png is not a readable image"),
         ("a/0.png", np.full((8, 8), 4095, np.uint16), "uploads tell which value is white"),

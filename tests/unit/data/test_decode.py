@@ -61,6 +61,14 @@ def test_cmyk_becomes_rgb(tmp_path):
     assert decoded[:, 0, 0].tolist() == [255, 0, 0]
 
 
+def test_lab_becomes_the_grey_of_its_colours(tmp_path):
+    picture = _of("LAB", (150, 40, 200))
+    colours = _decoded(tmp_path / "0.tif", picture, AS_IT_IS)
+    assert Image.open(tmp_path / "0.tif").mode == "LAB"
+    grey = Image.fromarray(colours.transpose(1, 2, 0)).convert("L")
+    assert _decoded(tmp_path / "0.tif", picture, GREY).tolist() == [np.asarray(grey).tolist()]
+
+
 def _white_figure(mode):
     """White left half on transparent white; a viewer shows nothing but the figure."""
     picture = _of("RGBA", (255, 255, 255, 0))

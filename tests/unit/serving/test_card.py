@@ -1,5 +1,6 @@
 import html
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.serving.card import model_card
 from oneshot_fl.serving.model import ServedModel, Source
 from tests.parts import SMALL, FixedLogits
-from tests.unit.data.image_files import DEEP, png_of_16_bit_colour, tiff_of_planes
+from tests.unit.data.image_files import DEEP, png_of_16_bit_colour, png_of_low_grey, tiff_of_planes
 
+GREY = Decoding(8, 1)
 SUMMARY = {
     "method": "fedhydra",
     "data": "scans",
@@ -115,6 +117,29 @@ def test_the_lines_about_the_input_refuse_more_than_8_bits(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="more than 8 bits"):
         _made(served)
+
+
+def test_the_lines_about_the_input_refuse_what_pillow_would_lose(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frames = [Image.new("L", (2, 2), value) for value in (1, 200)]
+    for kind in ("GIF", "PNG", "TIFF"):
+        frames[0].save("image.png", kind, save_all=True, append_images=frames[1:])
+        with pytest.raises(ValueError, match="more than one frame"):
+            _made(SERVED)
+    for bits in (2, 4):
+        png_of_low_grey(tmp_path / "image.png", bits, (0, 1, 2, 3), transparent=3)
+        with pytest.raises(ValueError, match="a transparent grey"):
+            _made(SERVED)
+
+
+def test_the_lines_about_the_input_take_the_first_view_of_two_as_training_images_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    views = [Image.new("L", (8, 8), value) for value in (1, 200)]
+    views[0].save("image.png", "MPO", save_all=True, append_images=views[1:])
+    assert Image.open("image.png").format == "MPO"
+    assert (
+        np.unique(_made(SERVED)["pixels"] * 255).tolist() == np.unique(decode(Path("image.png"), GREY)).tolist() == [1]
+    )
 
 
 def test_how_an_image_becomes_the_input_is_told_in_a_sentence():

@@ -117,7 +117,7 @@ def test_an_open_picture_that_cannot_be_decoded_is_told(tmp_path):
     path = _file(tmp_path / "0.png", np.random.default_rng(0).integers(256, size=(32, 32), dtype=np.uint8))
     path.write_bytes(path.read_bytes()[:200])
     with Image.open(path) as cut_short:
-        found = list(pictures([cut_short, Image.new("LAB", (4, 4))], HOW))
+        found = list(pictures([cut_short, Image.new("La", (4, 4))], HOW))
     told = "is not a readable image: remove or replace it"
     assert [one.problem for one in found] == [f"image {number} {told}" for number in (0, 1)]
 

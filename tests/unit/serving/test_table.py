@@ -1,6 +1,7 @@
 import csv
 import io
 
+import pytest
 import torch
 from PIL import Image
 
@@ -72,3 +73,21 @@ def test_no_field_is_a_formula_to_a_spreadsheet(tmp_path, monkeypatch):
     header, row = csv.reader(io.StringIO(out.getvalue(), newline=""))
     assert tuple(header[3:]) == (*MADE_TEXT, "T-shirt", "a = b")
     assert row[:2] == ["./=a.png", MADE_TEXT[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("x\r=1.png", "x\r'=1.png"),
+        ("x\n+1.png", "x\n'+1.png"),
+        ("a;=1.png", "a;'=1.png"),
+        ("=a\r=1.png", "./=a\r'=1.png"),
+        ("x\ry = -1.png", "x\ry = -1.png"),
+    ],
+)
+def test_a_path_with_a_line_break_is_one_field_and_no_formula(name, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (3, 3)).save(name)
+    text, _ = _written(_model().answers(name), as_csv=True)
+    assert "\r\n" not in text
+    assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))] == ["path", told]

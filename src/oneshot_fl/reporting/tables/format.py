@@ -1,6 +1,5 @@
 """A table before it is printed, and the four ways to print it."""
 
-import csv
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oneshot_fl.reporting.tables.estimates import Estimate
-from oneshot_fl.spreadsheets import no_formula
+from oneshot_fl.spreadsheets import csv_line, no_formula
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,8 @@ def to_csv(sheets: Sequence[Sheet]) -> str:
     found = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
     records = [{key: no_formula(v) if isinstance(v, str) else v for key, v in record.items()} for record in found]
     columns = list(dict.fromkeys(key for record in records for key in record))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue().rstrip("\n")
+    rows = [columns, *([record.get(column, "") for column in columns] for record in records)]
+    return "".join(map(csv_line, rows)).rstrip("\n")
 
 
 WIDEST = 1_000_000

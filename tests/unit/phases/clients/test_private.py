@@ -250,6 +250,10 @@ def test_chance_and_single_samples_statistics_mix_nothing():
         check_private(_from(_with(fine)), TRAINING, [100], SMALL)
 
 
+def test_a_client_may_have_a_single_class():
+    check_private(_from(cnn2_group), TRAINING, [100], replace(SMALL, classes=1))
+
+
 def test_every_client_is_checked_before_one_trains():
     check_private(_from(cnn2_group), TRAINING, [40, 100], SMALL)
     for samples in ([40, 1000], [1000, 40]):

@@ -78,6 +78,11 @@ def test_no_text_in_csv_is_taken_for_a_formula():
     assert FORMATS["csv"]([sheet]) == """table,row,mean\n'+1,"'=HYPERLINK(""x"")",-0.5"""
 
 
+def test_a_line_break_within_a_text_of_csv_is_quoted():
+    text = FORMATS["csv"]([Sheet("a", [""], [], records=[{"row": "x\ry"}, {"row": "x\ny"}])])
+    assert text == 'table,row\na,"x\ry"\na,"x\ny"'
+
+
 def test_the_terminal_shows_title_rows_and_notes():
     text = FORMATS["terminal"]([SHEET])
     assert text.startswith("a_b, 50%\n")
