@@ -12,7 +12,7 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, env_override, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -203,7 +203,7 @@ class Launch:
 
     def _place(self, number: int, config: DictConfig) -> Path:
         """A job's folder, which is no other job's, in the sweep's."""
-        with _as_in_job(config):
+        with _known_to_hydra(config):  # which names the folder before it sets a job's variables
             sweep, below = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
         folder = Path(sweep, below).absolute()
         if not Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(self.folder)):  # abspath goes up at a `..`
@@ -241,7 +241,14 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
 
 @contextmanager
 def _as_in_job(config: DictConfig) -> Iterator[None]:
-    """Inside the block Hydra answers for a job as it does in it: the key is the job's own if the same files count."""
+    """Inside the block files and variables (`hydra.job.env_set`) count as in a job: so what it comes to is its own."""
+    with _known_to_hydra(config), env_override(config.hydra.job.env_set):
+        yield
+
+
+@contextmanager
+def _known_to_hydra(config: DictConfig) -> Iterator[None]:
+    """Inside the block Hydra answers for a job as it does in it."""
     hydra = HydraConfig.instance()
     before = hydra.cfg
     hydra.set_config(config)
@@ -258,7 +265,7 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 def _anywhere(config: DictConfig) -> DictConfig:
     """With the store that the sweep itself looks in: a variable of the environment may be another one elsewhere."""
-    with open_dict(config), suppress(OmegaConfBaseException):  # the job meets it again, and fails alone
+    with _as_in_job(config), open_dict(config), suppress(OmegaConfBaseException):  # the job meets it, and fails alone
         config.store = config.store
     return config
 
