@@ -16,6 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.recipe import Recipe
 
+PRIMARY = "config"
+"""The file that all others are merged into, where `--config-name` names no other."""
 UNREADABLE = (yaml.YAMLError, UnicodeError, OSError)
 """What is wrong with a file rather than with a key."""
 
@@ -193,7 +195,7 @@ def overrides() -> list[str]:
 
 
 def searched() -> list[str]:
-    """The word of a command that says where else than in our folder this job's choices are read from; none if nowhere.
+    """The words of a command that say where else than in our files this job's configuration is read from, if anywhere.
 
     What other packages add of their own accord is no part of a command.
     """
@@ -201,8 +203,18 @@ def searched() -> list[str]:
 
     if not HydraConfig.initialized():
         return _searching(_own_place())
-    sources = HydraConfig.get().runtime.config_sources
-    return _searching([f"{source.schema}://{source.path}" for source in sources if "command-line" in source.provider])
+    hydra = HydraConfig.get()
+    more = [source for source in hydra.runtime.config_sources if "command-line" in source.provider]
+    return [*_other_files(hydra), *_searching([f"{source.schema}://{source.path}" for source in more])]
+
+
+def _other_files(hydra: Any) -> Iterator[str]:
+    """The options that gave other folders in place of ours, or another primary file."""
+    for source in hydra.runtime.config_sources:
+        if source.provider == "main" and source.path != str(config_dir()):
+            yield f"--config-path={source.path}"
+    if hydra.job.config_name != PRIMARY:
+        yield f"--config-name={hydra.job.config_name}"
 
 
 def placed(key: str, folder: Path) -> str:
@@ -239,9 +251,9 @@ def with_hydras(*wanted: str) -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose("config", overrides=list(wanted), return_hydra_config=True)
+        return compose(PRIMARY, overrides=list(wanted), return_hydra_config=True)
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
+        return compose(PRIMARY, overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
 
 def chosen_method(cfg: DictConfig) -> str:
