@@ -48,12 +48,13 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     """What makes the experiment of some overrides, what can be told of it before, and its settings: what a job takes.
 
     Raises:
-        OneshotError: the overrides cannot be composed.
+        OneshotError: the overrides cannot be composed, or choose what a file of the user's own is called too.
     """
     from oneshot_fl.config.compose import method_of, with_hydras, without_hydras
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
     from oneshot_fl.config.single import left_out
+    from oneshot_fl.config.unread import check_read
     from oneshot_fl.config.words import check_no_hydras, check_words
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.process import say
@@ -64,6 +65,7 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
         whole = with_hydras(*overrides)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, overrides)) from error
+    check_read(whole.hydra)
     if ignored := left_out(whole.hydra):
         say(ignored)
     method, cfg = method_of(whole), without_hydras(whole)

@@ -13,6 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from oneshot_fl.config.unread import check_only, folders_of
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.recipe import Recipe
 
@@ -86,13 +87,14 @@ def choice(group: str, name: str) -> DictConfig:
     """The settings of one choice of a group by its name, also of a user's own config folder.
 
     Raises:
-        OneshotError: there is no such file, or it cannot be read.
+        OneshotError: there is no such file, it cannot be read, or one of the user's own has its name.
     """
     known = choices(group)
     if name not in known:
         raise OneshotError(
             f"{group}: there is no choice {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
+    check_only(group, name, search_path())
     try:
         return DictConfig(OmegaConf.load(known[name]))
     except (*UNREADABLE, OmegaConfBaseException) as error:
@@ -179,7 +181,7 @@ def search_path() -> list[str]:
 
     if not HydraConfig.initialized():
         return [str(folder) for folder in (config_dir(), OWN_FOLDER.get()) if folder is not None]
-    return [source.path for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    return [str(folder) for folder in folders_of(HydraConfig.get())]
 
 
 def changed(cfg: DictConfig) -> dict[str, Any]:

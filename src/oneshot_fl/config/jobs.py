@@ -9,6 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from oneshot_fl.config.unread import check_read
+
 
 class Composer:
     """Hydra's loader of configurations, which merges the files of each combination of choices once.
@@ -27,12 +29,17 @@ class Composer:
         return getattr(self._loader, name)
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
-        """What Hydra's own method of this name gives."""
+        """What Hydra's own method of this name gives.
+
+        Raises:
+            OneshotError: a choice is what a file of the user's own is called too.
+        """
         parsed = OverridesParser.create().parse_overrides(list(sweep_overrides))
         values = [each for each in parsed if not self._chooses(each)]
         chosen = tuple(str(each.input_line) for each in parsed if self._chooses(each))
         if chosen not in self._merged:
             self._merged[chosen] = self._loader.load_sweep_config(master_config, list(chosen))
+            check_read(self._merged[chosen].hydra)
         config = deepcopy(self._merged[chosen])
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
         config.hydra.overrides.task = list(sweep_overrides)

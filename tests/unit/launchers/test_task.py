@@ -39,7 +39,7 @@ def test_a_job_of_a_sweep_that_failed_holds_nothing_of_what_it_made(kind, tmp_pa
     )
     monkeypatch.setattr(task, "HydraConfig", SimpleNamespace(get=lambda: hydras))
     monkeypatch.setattr(task, "OF_JOBS", raised)
-    for name, answer in {"choices": {}, "resolved": None, "check_objective": None}.items():
+    for name, answer in {"choices": {}, "resolved": None, "check_read": None, "check_objective": None}.items():
         monkeypatch.setattr(task, name, lambda *_args, answer=answer: answer)
     monkeypatch.setattr(task, "job", fails)
     with pytest.raises(kind) as end:
