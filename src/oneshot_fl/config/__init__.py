@@ -17,6 +17,7 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         OneshotError: naming the first key that is wrong and what would be right.
     """
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     from oneshot_fl.config.checks import check
     from oneshot_fl.config.explain import explain
@@ -27,7 +28,7 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         from oneshot_fl.config.bind import bind  # torch loads only after the checks have passed
 
         return bind(cfg)
-    except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
+    except (OmegaConfBaseException, YAMLError) as error:  # a reference to nothing; a file that is being edited
         raise OneshotError(explain(error)) from error
 
 

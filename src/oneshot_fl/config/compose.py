@@ -206,8 +206,7 @@ def searched() -> list[str]:
     if not HydraConfig.initialized():
         return _searching(_own_place())
     hydra = HydraConfig.get()
-    more = [source for source in hydra.runtime.config_sources if "command-line" in source.provider]
-    return [*_other_files(hydra), *_searching([f"{source.schema}://{source.path}" for source in more])]
+    return [*_other_files(hydra), *_searching(_places(hydra, "command-line"))]
 
 
 def _other_files(hydra: Any) -> Iterator[str]:
@@ -228,6 +227,13 @@ def placed(key: str, folder: Path) -> str:
 def _own_place() -> list[str]:
     own = OWN_FOLDER.get()
     return [] if own is None else [f"file://{own}"]
+
+
+def _places(hydra: Any, provider: str) -> list[str]:
+    """Where a job's choices are read from by the word of a provider, named so that it is found from every folder."""
+    sources = [source for source in hydra.runtime.config_sources if provider in source.provider]
+    folders = {source.path: Path(hydra.runtime.cwd, source.path) for source in sources if source.schema == "file"}
+    return [f"{source.schema}://{folders.get(source.path, source.path)}" for source in sources]
 
 
 def _searching(places: list[str]) -> list[str]:
@@ -253,7 +259,8 @@ def with_hydras(*wanted: str) -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose(PRIMARY, overrides=list(wanted), return_hydra_config=True)
+        more = _searching(_places(HydraConfig.get(), "hydra.searchpath"))  # Hydra forgets it, and keeps --config-dir
+        return compose(PRIMARY, overrides=[*more, *wanted], return_hydra_config=True)
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         return compose(PRIMARY, overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
@@ -266,8 +273,27 @@ def chosen_method(cfg: DictConfig) -> str:
     return str(chosen or cfg.method.name)
 
 
+PUBLISHED: ContextVar[dict[str, Any] | None] = ContextVar("PUBLISHED", default=None)
+
+
+@contextmanager
+def having_published(method: dict[str, Any] | None) -> Iterator[None]:
+    """Inside the block the method's choice alone gives this, as read with a sweep's jobs: files may be others by now.
+
+    Args:
+        method: None to read the files.
+    """
+    token = PUBLISHED.set(method)
+    try:
+        yield
+    finally:
+        PUBLISHED.reset(token)
+
+
 def published_method(cfg: DictConfig) -> dict[str, Any]:
     """The method as its choice alone gives it."""
+    if (known := PUBLISHED.get()) is not None:
+        return known
     name = chosen_method(cfg)
     files = [path for folder in search_path() for path in sorted((Path(folder) / "method").rglob("*.yaml"))]
     return _method_alone(name, tuple((str(path), path.stat().st_mtime_ns) for path in files))

@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.compose import config_dir, plain, reading_also
 from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record, without
+from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
 
 
@@ -191,3 +192,14 @@ def test_a_run_tells_which_files_its_command_read_in_place_of_ours(tmp_path, mon
     monkeypatch.setattr(HydraConfig.instance(), "cfg", whole)
     told = choices(whole)
     assert (told["seed"], told["searched"]) == (7, [f"--config-path={tmp_path / 'conf'}", "--config-name=other"])
+
+
+def test_a_method_whose_file_is_half_edited_when_it_is_asked_what_was_changed_is_one_line(tmp_path):
+    (tmp_path / "method").mkdir()
+    file = tmp_path / "method" / "mine.yaml"
+    file.write_text("defaults: [dense, _self_]\nname: mine\n")
+    with reading_also(tmp_path):
+        make = from_overrides("trainer=cpu", "method=mine")[0]
+        file.write_text("defaults: [dense, _self_]\nname: [mine\n")
+        with pytest.raises(OneshotError, match=rf"^{file}: line \d is no YAML"):
+            make()
