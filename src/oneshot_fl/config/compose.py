@@ -206,14 +206,16 @@ def searched() -> list[str]:
     if not HydraConfig.initialized():
         return _searching(_own_place())
     hydra = HydraConfig.get()
-    return [*_other_files(hydra), *_searching(_places(hydra, "command-line"))]
+    return [*_other_files(hydra), *_searching(_places(hydra, "hydra.searchpath in command-line"))]
 
 
 def _other_files(hydra: Any) -> Iterator[str]:
-    """The options that gave other folders in place of ours, or another primary file."""
+    """The options that gave a folder in place of ours or beside it, and another primary file: no override gives it."""
     for source in hydra.runtime.config_sources:
         if source.provider == "main" and source.path != str(config_dir()):
             yield f"--config-path={source.path}"
+        if source.provider == "command-line":
+            yield f"--config-dir={source.path}"
     if hydra.job.config_name != PRIMARY:
         yield f"--config-name={hydra.job.config_name}"
 
