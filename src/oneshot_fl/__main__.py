@@ -31,7 +31,7 @@ def _through_hydra() -> None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from oneshot_fl.config.compose import config_dir
+    from oneshot_fl.config.compose import PRIMARY, config_dir
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.sweep import SweepFolder
     from oneshot_fl.config.words import check_words, together
@@ -42,7 +42,7 @@ def _through_hydra() -> None:
     try:
         sys.argv[1:] = together(sys.argv[1:])
         check_words(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(run)()
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=PRIMARY)(run)()
     except JobFailedError as error:
         sys.exit(error.exit_code)
     except OneshotError as error:  # of the words or the launcher; a single job has told its own

@@ -73,14 +73,15 @@ def test_a_mistake_is_the_same_line_to_a_program(tmp_path, override, line):
     assert not list(tmp_path.rglob("clients"))
 
 
-def test_a_users_own_folder_adds_choices(tmp_path):
+def test_a_users_own_folder_adds_choices_and_a_main_file(tmp_path):
     own = tmp_path / "own" / "method"
     own.mkdir(parents=True)
     (own / "mine.yaml").write_text("defaults: [dense, _self_]\nname: mine\nsource: {reset: false}\n")
-    done = call("--config-dir", str(tmp_path / "own"), "method=mine", cwd=tmp_path)
+    (tmp_path / "own" / "main.yaml").write_text("defaults: [config, _self_]\nseed: 7\n")
+    done = call("-cd=own", "-cn", "main", "method=mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "outputs").rglob("summary.json"))
-    assert summary["method"] == "mine"
+    assert (summary["method"], summary["seed"]) == ("mine", 7)
     again = call(*summary["searched"], *summary["overrides"], cwd=tmp_path, tiny=False)  # as reports print it
     assert again.stdout.startswith("done before, in ")
 

@@ -17,6 +17,7 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         OneshotError: naming the first key that is wrong and what would be right.
     """
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     from oneshot_fl.config.checks import check
     from oneshot_fl.config.explain import explain
@@ -27,7 +28,7 @@ def experiment_of(cfg: "DictConfig") -> "Experiment":
         from oneshot_fl.config.bind import bind  # torch loads only after the checks have passed
 
         return bind(cfg)
-    except OmegaConfBaseException as error:  # an interpolation that cannot be resolved
+    except (OmegaConfBaseException, YAMLError) as error:  # a reference to nothing; a file that is being edited
         raise OneshotError(explain(error)) from error
 
 
@@ -48,12 +49,13 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     """What makes the experiment of some overrides, what can be told of it before, and its settings: what a job takes.
 
     Raises:
-        OneshotError: the overrides cannot be composed.
+        OneshotError: the overrides cannot be composed, or choose what a file of the user's own is called too.
     """
     from oneshot_fl.config.compose import method_of, with_hydras, without_hydras
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
     from oneshot_fl.config.single import left_out
+    from oneshot_fl.config.unread import check_read
     from oneshot_fl.config.words import check_no_hydras, check_words
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.process import say
@@ -64,6 +66,7 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
         whole = with_hydras(*overrides)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, overrides)) from error
+    check_read(whole.hydra)
     if ignored := left_out(whole.hydra):
         say(ignored)
     method, cfg = method_of(whole), without_hydras(whole)

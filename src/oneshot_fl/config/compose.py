@@ -13,9 +13,12 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from oneshot_fl.config.unread import check_only, folders_of
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.recipe import Recipe
 
+PRIMARY = "config"
+"""The file that all others are merged into, where `--config-name` names no other."""
 UNREADABLE = (yaml.YAMLError, UnicodeError, OSError)
 """What is wrong with a file rather than with a key."""
 
@@ -84,13 +87,14 @@ def choice(group: str, name: str) -> DictConfig:
     """The settings of one choice of a group by its name, also of a user's own config folder.
 
     Raises:
-        OneshotError: there is no such file, or it cannot be read.
+        OneshotError: there is no such file, it cannot be read, or one of the user's own has its name.
     """
     known = choices(group)
     if name not in known:
         raise OneshotError(
             f"{group}: there is no choice {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
+    check_only(group, name, search_path())
     try:
         return DictConfig(OmegaConf.load(known[name]))
     except (*UNREADABLE, OmegaConfBaseException) as error:
@@ -177,7 +181,7 @@ def search_path() -> list[str]:
 
     if not HydraConfig.initialized():
         return [str(folder) for folder in (config_dir(), OWN_FOLDER.get()) if folder is not None]
-    return [source.path for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    return [str(folder) for folder in folders_of(HydraConfig.get())]
 
 
 def changed(cfg: DictConfig) -> dict[str, Any]:
@@ -193,7 +197,7 @@ def overrides() -> list[str]:
 
 
 def searched() -> list[str]:
-    """The word of a command that says where else than in our folder this job's choices are read from; none if nowhere.
+    """The words of a command that say where else than in our files this job's configuration is read from, if anywhere.
 
     What other packages add of their own accord is no part of a command.
     """
@@ -201,8 +205,19 @@ def searched() -> list[str]:
 
     if not HydraConfig.initialized():
         return _searching(_own_place())
-    sources = HydraConfig.get().runtime.config_sources
-    return _searching([f"{source.schema}://{source.path}" for source in sources if "command-line" in source.provider])
+    hydra = HydraConfig.get()
+    return [*_other_files(hydra), *_searching(_places(hydra, "hydra.searchpath in command-line"))]
+
+
+def _other_files(hydra: Any) -> Iterator[str]:
+    """The options that gave a folder in place of ours or beside it, and another primary file: no override gives it."""
+    for source in hydra.runtime.config_sources:
+        if source.provider == "main" and source.path != str(config_dir()):
+            yield f"--config-path={source.path}"
+        if source.provider == "command-line":
+            yield f"--config-dir={source.path}"
+    if hydra.job.config_name != PRIMARY:
+        yield f"--config-name={hydra.job.config_name}"
 
 
 def placed(key: str, folder: Path) -> str:
@@ -214,6 +229,13 @@ def placed(key: str, folder: Path) -> str:
 def _own_place() -> list[str]:
     own = OWN_FOLDER.get()
     return [] if own is None else [f"file://{own}"]
+
+
+def _places(hydra: Any, provider: str) -> list[str]:
+    """Where a job's choices are read from by the word of a provider, named so that it is found from every folder."""
+    sources = [source for source in hydra.runtime.config_sources if provider in source.provider]
+    folders = {source.path: Path(hydra.runtime.cwd, source.path) for source in sources if source.schema == "file"}
+    return [f"{source.schema}://{folders.get(source.path, source.path)}" for source in sources]
 
 
 def _searching(places: list[str]) -> list[str]:
@@ -239,9 +261,10 @@ def with_hydras(*wanted: str) -> Any:
     from hydra.core.hydra_config import HydraConfig
 
     if GlobalHydra.instance().is_initialized() and HydraConfig.initialized():
-        return compose("config", overrides=list(wanted), return_hydra_config=True)
+        more = _searching(_places(HydraConfig.get(), "hydra.searchpath"))  # Hydra forgets it, and keeps --config-dir
+        return compose(PRIMARY, overrides=[*more, *wanted], return_hydra_config=True)
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("config", overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
+        return compose(PRIMARY, overrides=[*_searching(_own_place()), *wanted], return_hydra_config=True)
 
 
 def chosen_method(cfg: DictConfig) -> str:
@@ -252,8 +275,27 @@ def chosen_method(cfg: DictConfig) -> str:
     return str(chosen or cfg.method.name)
 
 
+PUBLISHED: ContextVar[dict[str, Any] | None] = ContextVar("PUBLISHED", default=None)
+
+
+@contextmanager
+def having_published(method: dict[str, Any] | None) -> Iterator[None]:
+    """Inside the block the method's choice alone gives this, as read with a sweep's jobs: files may be others by now.
+
+    Args:
+        method: None to read the files.
+    """
+    token = PUBLISHED.set(method)
+    try:
+        yield
+    finally:
+        PUBLISHED.reset(token)
+
+
 def published_method(cfg: DictConfig) -> dict[str, Any]:
     """The method as its choice alone gives it."""
+    if (known := PUBLISHED.get()) is not None:
+        return known
     name = chosen_method(cfg)
     files = [path for folder in search_path() for path in sorted((Path(folder) / "method").rglob("*.yaml"))]
     return _method_alone(name, tuple((str(path), path.stat().st_mtime_ns) for path in files))

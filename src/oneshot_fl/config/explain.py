@@ -8,10 +8,10 @@ from pathlib import Path
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, did_you_mean
+from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir, did_you_mean
 from oneshot_fl.config.keys import all_keys, groups
 from oneshot_fl.config.rules import has_no_value
-from oneshot_fl.config.words import key_of, values_of
+from oneshot_fl.config.words import key_of, reading, values_of
 
 TABLES = ("clients.lr_of",)
 """Keys that are null or a table whose entries have names that no file lists."""
@@ -104,7 +104,7 @@ def _looks_like_none(argument: str) -> str | None:
 def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with a file or folder, by its name."""
     if isinstance(error, MissingConfigException):
-        return _of_a_missing_choice(error)
+        return _of_a_missing_choice(error, arguments)
     if isinstance(error, OSError) and error.filename is None:
         return f"the system says: {error.strerror or error}"
     if isinstance(error, OSError):
@@ -117,11 +117,16 @@ def _of_a_file(error: Exception, arguments: Sequence[str]) -> str:
     return f"{files[0] if files else 'a configuration file'}: is no text in UTF-8"
 
 
-def _of_a_missing_choice(error: MissingConfigException) -> str:
+def _of_a_missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> str:
     """Hydra's error over a file is an `OSError` without a file name."""
     name, asking = error.missing_cfg_file, re.search(r"In '([^']+)': Could not load", str(error))
     if asking:
         return f"{asking[1]}.yaml: its defaults name {name}, and there is no {name}.yaml; correct it"
+    if (whole := reading(arguments)) and whole[0].startswith("--config-path="):
+        return (
+            f"{whole[0]}: is read in place of all our files, and there is no {name or PRIMARY}.yaml; for files of your "
+            f"own beside ours write --config-dir={whole[0].partition('=')[2]}"
+        )
     return f"--config-name={name}: there is no {name}.yaml where configuration is read from; leave it out"
 
 

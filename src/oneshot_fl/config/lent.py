@@ -8,8 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oneshot_fl.config.compose import composed, plain
+from oneshot_fl.config.compose import composed, plain, search_path
 from oneshot_fl.config.groups import CALLED, check_node
+from oneshot_fl.config.unread import check_only
 from oneshot_fl.errors import OneshotError
 
 SHOWN = {"name", "cache", "download", "size", "channels", "max_value", "background", "mean", "std", "held_out"}
@@ -18,7 +19,12 @@ OTHER_KEY = re.compile(r"(?<![\w.])data\.\w+")
 
 
 def lent(cfg: DictConfig) -> DictConfig:
-    """The settings of the data set that `proxy.data` names."""
+    """The settings of the data set that `proxy.data` names.
+
+    Raises:
+        OneshotError: a file of the user's own has its name too, and is not read.
+    """
+    check_only("data", cfg.proxy.data, search_path())
     whole = composed(f"data={cfg.proxy.data}")
     whole.store, node = cfg.store, whole.data
     if "root" in node.keys():  # noqa: SIM118  (a key without a value yet is not `in` it)

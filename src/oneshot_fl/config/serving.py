@@ -12,6 +12,7 @@ from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, 
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.needs import asking, method_needs, no_features
 from oneshot_fl.config.rules import target_of
+from oneshot_fl.config.unread import check_read
 from oneshot_fl.config.words import check_words, group_of
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line, one_line
@@ -168,6 +169,7 @@ def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:
         whole: DictConfig = with_hydras(*chosen, *ours)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, chosen)) from error
+    check_read(whole.hydra)
     return whole
 
 

@@ -31,6 +31,22 @@ def together(words: Sequence[str]) -> list[str]:
     return [*overrides, *(word for word in words if word not in overrides)]
 
 
+def overrides_of(words: Sequence[str]) -> list[str]:
+    """The overrides of a command that Hydra takes: no options, and not what stands behind one."""
+    return list(get_args_parser().parse_known_args(list(words))[0].overrides)
+
+
+def reading(words: Sequence[str]) -> list[str]:
+    """The words that say where a command's configuration is read from: each of its jobs on its own needs them too.
+
+    Options come first: Hydra takes no overrides on both sides of one.
+    """
+    taken = get_args_parser().parse_known_args(list(words))[0]
+    told = {"--config-path": taken.config_path, "--config-name": taken.config_name, "--config-dir": taken.config_dir}
+    options = [f"{option}={value}" for option, value in told.items() if value is not None]
+    return [*options, *(word for word in taken.overrides if key_of(word) == "hydra.searchpath")]
+
+
 def check_words(words: Iterable[str]) -> None:
     """Refuse lists of choices; what is no override, or cannot be read as one, is left to others.
 

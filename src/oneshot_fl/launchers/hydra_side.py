@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, env_override, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config import resolved
-from oneshot_fl.config.compose import plain, unresolved
-from oneshot_fl.config.jobs import Composer
+from oneshot_fl.config.compose import having_published, plain, unresolved
+from oneshot_fl.config.jobs import Composer, known_to_hydra
 from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder
@@ -128,9 +127,9 @@ class Launch:
         check_only(only, str(sweeper._target_))
         check_direction(str(sweeper._target_), sweeper.get("direction"))
         self.context, self.task, self.config, self.engine, self.only = context, task, config, engine, only
-        if not isinstance(context.config_loader, Composer):
-            composer: Any = Composer(context.config_loader)
-            context.config_loader = composer  # also for the sweeper's own check of all jobs
+        loader: Any = context.config_loader
+        composer: Any = loader if isinstance(loader, Composer) else Composer(loader)
+        self.composer = context.config_loader = composer  # also for the sweeper's own check of all jobs
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.before: dict[int, Outcome] = {}
         """Jobs that need not run."""
@@ -188,22 +187,23 @@ class Launch:
                 arithmetic = read_trace(folder)["arithmetic"] if self.engine.elsewhere else ""
                 talk.done_before(number, done, arithmetic=arithmetic)
                 continue
+            published = self.composer.published(overrides)
             if self.engine.name == "local":
-                call = partial(in_this_process, self.context, self.task, config)
+                call = partial(in_this_process, self.context, self.task, config, published)
             else:
                 state = state or _state()
-                call = partial(in_a_worker, _anywhere(config), state, _sources(config))
+                call = partial(in_a_worker, _anywhere(config), state, _sources(config), published)
             yield Task(number, overrides, folder, call, os.getcwd())
 
     def _compose(self, number: int, overrides: tuple[str, ...]) -> DictConfig:
-        config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+        config = self.composer.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = number
         return config
 
     def _place(self, number: int, config: DictConfig) -> Path:
         """A job's folder, which is no other job's, in the sweep's."""
-        with _as_in_job(config):
+        with known_to_hydra(config):  # which names the folder before it sets a job's variables
             sweep, below = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
         folder = Path(sweep, below).absolute()
         if not Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(self.folder)):  # abspath goes up at a `..`
@@ -241,14 +241,9 @@ def _done_before(config: DictConfig, folder: Path, *, any_machine: bool) -> Outc
 
 @contextmanager
 def _as_in_job(config: DictConfig) -> Iterator[None]:
-    """Inside the block Hydra answers for a job as it does in it: the key is the job's own if the same files count."""
-    hydra = HydraConfig.instance()
-    before = hydra.cfg
-    hydra.set_config(config)
-    try:
+    """Inside the block files and variables (`hydra.job.env_set`) count as in a job: so what it comes to is its own."""
+    with known_to_hydra(config), env_override(config.hydra.job.env_set):
         yield
-    finally:
-        hydra.cfg = before
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
@@ -258,7 +253,7 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 def _anywhere(config: DictConfig) -> DictConfig:
     """With the store that the sweep itself looks in: a variable of the environment may be another one elsewhere."""
-    with open_dict(config), suppress(OmegaConfBaseException):  # the job meets it again, and fails alone
+    with _as_in_job(config), open_dict(config), suppress(OmegaConfBaseException):  # the job meets it, and fails alone
         config.store = config.store
     return config
 
@@ -277,12 +272,15 @@ def _state() -> bytes:
     return pickled
 
 
-def in_this_process(context: HydraContext, task: TaskFunction, config: DictConfig) -> Outcome:
+def in_this_process(
+    context: HydraContext, task: TaskFunction, config: DictConfig, published: dict[str, Any] | None
+) -> Outcome:
     """Run a job as Hydra's own launcher does."""
-    return as_outcome(_run(context, task, config))
+    with having_published(published):
+        return as_outcome(_run(context, task, config))
 
 
-def in_a_worker(config: DictConfig, state: bytes, sources: str | None) -> Outcome:
+def in_a_worker(config: DictConfig, state: bytes, sources: str | None, published: dict[str, Any] | None) -> Outcome:
     """Run a job in a process of an engine; it fails where that imports other sources than the sweep began with."""
     import cloudpickle
     from hydra._internal.callbacks import Callbacks
@@ -292,7 +290,7 @@ def in_a_worker(config: DictConfig, state: bytes, sources: str | None) -> Outcom
     Singleton.set_state(cloudpickle.loads(state))
     setup_globals()
     context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks(config))
-    return as_outcome(_run(context, partial(run, sources=sources), config))
+    return in_this_process(context, partial(run, sources=sources), config, published)
 
 
 def _run(context: HydraContext, task: TaskFunction, config: DictConfig) -> JobReturn:

@@ -15,6 +15,7 @@ from oneshot_fl.config import experiment_of, resolved
 from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.single import left_out
+from oneshot_fl.config.unread import check_read
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
 from oneshot_fl.process import say
@@ -39,6 +40,7 @@ def run(cfg: DictConfig, *, sources: str | None = None) -> float:
     known = choices(cfg) | (number_kept(folder) if single else {"job": HydraConfig.get().job.num})
     try:
         config, sweeper = resolved(cfg), "" if single else str(HydraConfig.get().sweeper._target_)
+        check_read(HydraConfig.get())
         check_objective(sweeper, config)
         check_sources(config, sources)
         check = partial(check_sources, config, sources)  # at its end again: parts are imported where they are needed

@@ -1,6 +1,6 @@
 """What is said of a sweep: a line a job that ends, a line a minute, and the answer of `oneshot-fl status`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from oneshot_fl.sweeps.manifest import MANIFEST, read_manifest
@@ -53,7 +53,7 @@ def status_lines(folder: Path, jobs: list[Job], now: float) -> list[str]:
     return lines
 
 
-def without_folder(command: Sequence[str]) -> list[str]:
-    """The words of a sweep's command without those that say where it lies and which of its jobs to run."""
+def without_folder(overrides: Iterable[str]) -> list[str]:
+    """The overrides of a sweep's command without those that say where it lies and which of its jobs to run."""
     own = ("hydra.sweep.dir=", "hydra.launcher.only=")
-    return [word for word in command if not word.lstrip("+").startswith(own)]
+    return [word for word in overrides if not word.lstrip("+").startswith(own)]

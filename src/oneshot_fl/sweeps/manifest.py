@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from oneshot_fl.config.words import reading
 from oneshot_fl.disk import make_folder, write_atomically
 from oneshot_fl.errors import OneshotError
 
 MANIFEST = "sweep.json"
 SCHEMA = 1
-CONFIG_DIR = ("--config-dir", "-cd")
-SEARCHED = ("--config-dir=", "hydra.searchpath=")
-"""How a command says where else choices lie: options with a word of their own behind them, and single words."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,10 @@ class Manifest:
         """The overrides that all jobs have, where there are several; no field, so it is not written."""
         return set.intersection(*map(set, self.jobs.values())) if len(self.jobs) > 1 else set()
 
-    @property
+    @cached_property
     def searched(self) -> tuple[str, ...]:
-        """The words of the command that say where else choices are read from: a job on its own needs them too."""
-        told = [at for at, word in enumerate(self.command) if word in CONFIG_DIR]
-        options = [word for at in told for word in self.command[at : at + 2]]
-        # Options first: Hydra takes no overrides on both sides of one.
-        return (*options, *(word for start in SEARCHED for word in self.command if word.startswith(start)))
+        """The words of the command that say where its configuration is read from: a job on its own needs them too."""
+        return tuple(reading(self.command))
 
     def write(self, folder: Path) -> None:
         """Leave it in a sweep's folder.

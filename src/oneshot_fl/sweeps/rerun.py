@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from oneshot_fl.config.compose import placed
+from oneshot_fl.config.words import overrides_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.sweeps.lines import without_folder
-from oneshot_fl.sweeps.manifest import CONFIG_DIR, Manifest
+from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.state import Job
 
 GRID = "BasicSweeper"
@@ -21,9 +22,8 @@ def command_of_failed(folder: Path, manifest: Manifest) -> list[str]:
         OneshotError: its sweeper would choose other jobs now.
     """
     check_grid(str(folder), manifest.sweeper)
-    return _with_overrides(
-        without_folder(manifest.command), [placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
-    )
+    own = without_folder(word for word in overrides_of(manifest.command) if word not in manifest.searched)
+    return ["-m", *manifest.searched, *own, placed("hydra.sweep.dir", folder), "hydra.launcher.only=failed"]
 
 
 def check_grid(where: str, sweeper: str) -> None:
@@ -36,18 +36,6 @@ def check_grid(where: str, sweeper: str) -> None:
         raise OneshotError(
             f"{where}: {sweeper} chooses its jobs as it goes; run the single commands that status prints"
         )
-
-
-def _with_overrides(command: Sequence[str], more: Sequence[str]) -> list[str]:
-    """A command with more overrides right behind its own: Hydra takes none on both sides of an option."""
-    own = [at for at in range(len(command)) if _is_override(command, at)]
-    end = own[-1] + 1 if own else len(command)
-    return [*command[:end], *more, *command[end:]]
-
-
-def _is_override(command: Sequence[str], at: int) -> bool:
-    word, of_option = command[at], at > 0 and command[at - 1] in CONFIG_DIR
-    return not of_option and (word.startswith("~") or ("=" in word and not word.startswith("-")))
 
 
 def check_made(failed: Sequence[Job], made: Collection[int], folder: Path) -> None:

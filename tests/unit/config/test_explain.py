@@ -107,6 +107,15 @@ def test_another_main_file_that_there_is_not_is_named():
     assert "\n" not in line
 
 
+@pytest.mark.parametrize("missing", ["config", None])  # Hydra tells no name where there is no folder
+def test_a_folder_in_place_of_ours_that_was_meant_to_be_beside_them_is_named(missing):
+    line = explain(MissingConfigException("Cannot find primary config", missing), ["-cp", "own", "method=mine"])
+    assert line == (
+        "--config-path=own: is read in place of all our files, and there is no config.yaml; for files of your own "
+        "beside ours write --config-dir=own"
+    )
+
+
 def test_a_refusal_of_the_system_that_is_about_no_file_names_none():
     assert explain(OSError(24, "Too many open files")) == "the system says: Too many open files"
 

@@ -5,8 +5,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.compose import config_dir
-from oneshot_fl.config.jobs import Composer
+from oneshot_fl.config.compose import changed, config_dir, having_published
+from oneshot_fl.config.jobs import Composer, _published, known_to_hydra
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +45,19 @@ def test_files_are_merged_once_for_each_combination_of_choices(loaders, monkeypa
         seeds = [ours.load_sweep_config(master, [f"method={method}", f"seed={seed}"]).seed for seed in range(4)]
         assert seeds == [0, 1, 2, 3]
     assert merged == [["method=dense"], ["method=fedavg"]]
+
+
+def test_a_method_that_is_edited_during_a_sweep_is_held_against_what_the_jobs_were_composed_of(loaders, tmp_path):
+    (tmp_path / "method").mkdir()
+    file = tmp_path / "method" / "mine.yaml"
+    ours, own = Composer(loaders[0]), f"hydra.searchpath=[file://{tmp_path}]"
+    master = compose("config", [own], return_hydra_config=True)
+    for seed, temperature in enumerate((20.0, 5.0)):
+        file.write_text(f"defaults: [dense, _self_]\nstudent: {{kl: {{temperature: {temperature}}}}}\n")
+        config = ours.load_sweep_config(master, words := ["method=mine", f"seed={seed}"])
+        with known_to_hydra(config), having_published(ours.published(words)):
+            assert (config.method.student.kl.temperature, changed(config)) == (20.0, {})
+
+
+def test_a_primary_file_without_a_method_publishes_none():
+    assert _published(OmegaConf.create({"hydra": {"runtime": {"choices": {}}}})) is None

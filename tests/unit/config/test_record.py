@@ -1,12 +1,16 @@
 """What a run is said to be: its choices, and every setting that can tell it from another."""
 
 import json
+import shutil
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 
 from oneshot_fl.config import from_overrides
-from oneshot_fl.config.compose import plain, reading_also
+from oneshot_fl.config.compose import config_dir, plain, reading_also
 from oneshot_fl.config.record import NOT_COMPARED, SCHEMA, choices, compared, record, without
+from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
 
 
@@ -178,3 +182,24 @@ def test_what_was_changed_of_a_method_is_told_by_its_file_whatever_the_method_is
         told = from_overrides("trainer=cpu", "method=mine", "method.student.kl.weight=2")[0]().record
     assert (told["method"], told["changed"]) == ("fedavg", {"student.kl.weight": 2})
     assert from_overrides("trainer=cpu", "method=dense", "method.name=a")[0]().record["changed"] == {"name": "a"}
+
+
+def test_a_run_tells_which_files_its_command_read_in_place_of_ours(tmp_path, monkeypatch):
+    shutil.copytree(config_dir(), tmp_path / "conf")
+    (tmp_path / "conf" / "other.yaml").write_text("defaults: [config, _self_]\nseed: 7\n")
+    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        whole = compose("other", ["hydra.job.num=0"], return_hydra_config=True)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", whole)
+    told = choices(whole)
+    assert (told["seed"], told["searched"]) == (7, [f"--config-path={tmp_path / 'conf'}", "--config-name=other"])
+
+
+def test_a_method_whose_file_is_half_edited_when_it_is_asked_what_was_changed_is_one_line(tmp_path):
+    (tmp_path / "method").mkdir()
+    file = tmp_path / "method" / "mine.yaml"
+    file.write_text("defaults: [dense, _self_]\nname: mine\n")
+    with reading_also(tmp_path):
+        make = from_overrides("trainer=cpu", "method=mine")[0]
+        file.write_text("defaults: [dense, _self_]\nname: [mine\n")
+        with pytest.raises(OneshotError, match=rf"^{file}: line \d is no YAML"):
+            make()

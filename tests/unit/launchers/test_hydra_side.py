@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -106,9 +107,34 @@ def trial(tmp_path, monkeypatch):
 def test_a_job_elsewhere_gets_the_store_of_the_sweep(monkeypatch):
     monkeypatch.setenv("ONESHOT_FL_STORE", "/shared/store")
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        config, missing = (hydra_side._anywhere(compose("config", words)) for words in ([], ["store=???"]))
+        config, missing = (
+            hydra_side._anywhere(compose("config", ["hydra.job.num=0", *words], return_hydra_config=True))
+            for words in ([], ["store=???"])
+        )
     monkeypatch.delenv("ONESHOT_FL_STORE")
     assert (config.store, OmegaConf.is_missing(missing, "store")) == ("/shared/store", True)
+
+
+def test_a_job_is_looked_up_and_handed_over_with_the_variables_that_hydra_sets_in_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONESHOT_FL_STORE", "/ours")
+    monkeypatch.setenv("COPIED", "7")
+    monkeypatch.delenv("CHOSEN", raising=False)
+    asked = []
+    for name in ("remembered", "source_code_of"):
+        monkeypatch.setattr(hydra_side, name, lambda config: asked.append((config["study"], config["seed"])))
+    words = (
+        *("+hydra.job.env_set.CHOSEN=own", "study=${oc.env:CHOSEN,ours}"),
+        *("hydra.job.env_copy=[COPIED]", "seed=${oc.env:COPIED}"),
+        *("+hydra.job.env_set.ONESHOT_FL_STORE=/own", "hydra.sweep.dir=x", "hydra.job.num=0"),
+    )
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        config = compose("config", list(words), return_hydra_config=True)
+    monkeypatch.delenv("COPIED")
+    hydra_side._done_before(config, tmp_path / "job", any_machine=False)
+    hydra_side._sources(config)
+    assert asked == [("own", "7"), ("own", "7")]
+    assert hydra_side._anywhere(config).store == "/own"
+    assert (os.environ["ONESHOT_FL_STORE"], os.environ.keys() & {"CHOSEN", "COPIED"}) == ("/ours", set())
 
 
 def test_an_engine_gets_lists_and_dictionaries(monkeypatch):

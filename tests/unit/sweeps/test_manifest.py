@@ -112,6 +112,9 @@ def test_failed_jobs_run_by_the_sweeps_own_command_in_its_own_folder():
         "method=a,b ~attack hydra.sweep.dir=old -m",
         "hydra.sweep.dir=old --config-dir own -m",
         "hydra.searchpath=[file:///x] method=a,b -m --config-dir=own",
+        "-m method=a,b -cd=own -cn other",
+        "--config-di own -m --config-name=other method=a,b",
+        "--config-path /whole ++hydra.searchpath=[file:///x] method=a,b -m",
     ],
 )
 def test_hydra_takes_the_command_of_failed_jobs_wherever_its_options_stood(typed):
@@ -119,9 +122,12 @@ def test_hydra_takes_the_command_of_failed_jobs_wherever_its_options_stood(typed
     before, again = (parser.parse_args(words) for words in (typed.split(), command_of_failed(Path("/x"), manifest)))
     kept = [word for word in before.overrides if word != "hydra.sweep.dir=old"]
     assert sorted(again.overrides) == sorted([*kept, 'hydra.sweep.dir="/x"', "hydra.launcher.only=failed"])
-    assert (again.multirun, again.config_dir) == (True, before.config_dir)
     alone = parser.parse_args([*manifest.searched, *JOBS[0]])
-    assert (alone.config_dir, alone.overrides[-3:]) == (before.config_dir, list(JOBS[0]))
+    read = [(each.config_path, each.config_name, each.config_dir) for each in (before, again, alone)]
+    assert read == [read[0]] * 3
+    assert again.multirun
+    also = [word for word in kept if "hydra.searchpath" in word]
+    assert alone.overrides == [*also, *JOBS[0]]
 
 
 def test_a_sweep_whose_folder_is_gone_is_one_line(tmp_path, monkeypatch):

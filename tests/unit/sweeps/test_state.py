@@ -97,8 +97,8 @@ def test_a_printed_command_is_what_hydra_understands(tmp_path):
     command = ("-m", own, "--config-dir", "mine", "method=fedavg", "seed=0,1")
     job = replace(unseen(0, Manifest({0: ("method=fedavg", "seed=0")}, command=command)), folder=folder)
     words = shlex.split(job.command)
-    assert words[:6] == ["python", "-m", "oneshot_fl", "--config-dir", "mine", own]
-    parsed = OverridesParser.create().parse_overrides(words[5:])
+    assert words[:5] == ["python", "-m", "oneshot_fl", "--config-dir=mine", own]
+    parsed = OverridesParser.create().parse_overrides(words[4:])
     assert [each.value() for each in parsed[1:]] == ["fedavg", 0, str(folder)]
 
 
