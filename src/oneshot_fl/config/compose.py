@@ -19,6 +19,8 @@ from oneshot_fl.recipe import Recipe
 
 PRIMARY = "config"
 """The file that all others are merged into, where `--config-name` names no other."""
+AROUND_JOBS = ("hydra.job.chdir", "hydra.job.env_set", "hydra.job.env_copy")
+"""What a job finds around it, its folder and variables, as Hydra sets them; its configuration may refer to them."""
 UNREADABLE = (yaml.YAMLError, UnicodeError, OSError)
 """What is wrong with a file rather than with a key."""
 
@@ -199,14 +201,21 @@ def overrides() -> list[str]:
 def searched() -> list[str]:
     """The words of a command that say where else than in our files this job's configuration is read from, if anywhere.
 
-    What other packages add of their own accord is no part of a command.
+    Behind them is what was set of the folder and the variables that it finds. What other packages add of their own
+    accord is no part of a command.
     """
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():
         return _searching(_own_place())
     hydra = HydraConfig.get()
-    return [*_other_files(hydra), *_searching(_places(hydra, "hydra.searchpath in command-line"))]
+    more = _searching(_places(hydra, "hydra.searchpath in command-line"))
+    return [*_other_files(hydra), *more, *filter(is_of_jobs, hydra.overrides.hydra)]
+
+
+def is_of_jobs(word: str) -> bool:
+    """Whether an override says what a job finds around it."""
+    return word.lstrip("+~").startswith(AROUND_JOBS)
 
 
 def _other_files(hydra: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Transformer, ValueType
 from hydra.errors import HydraException
 
+from oneshot_fl.config.compose import is_of_jobs
 from oneshot_fl.config.keys import groups
 from oneshot_fl.errors import OneshotError
 
@@ -37,14 +38,14 @@ def overrides_of(words: Sequence[str]) -> list[str]:
 
 
 def reading(words: Sequence[str]) -> list[str]:
-    """The words that say where a command's configuration is read from: each of its jobs on its own needs them too.
+    """The words that say where a command's configuration is read from, and beside which variables.
 
-    Options come first: Hydra takes no overrides on both sides of one.
+    Each of its jobs on its own needs them too. Options come first: Hydra takes no overrides on both sides of one.
     """
     taken = get_args_parser().parse_known_args(list(words))[0]
     told = {"--config-path": taken.config_path, "--config-name": taken.config_name, "--config-dir": taken.config_dir}
     options = [f"{option}={value}" for option, value in told.items() if value is not None]
-    return [*options, *(word for word in taken.overrides if key_of(word) == "hydra.searchpath")]
+    return [*options, *(word for word in taken.overrides if key_of(word) == "hydra.searchpath" or is_of_jobs(word))]
 
 
 def check_words(words: Iterable[str]) -> None:

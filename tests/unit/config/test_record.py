@@ -184,14 +184,16 @@ def test_what_was_changed_of_a_method_is_told_by_its_file_whatever_the_method_is
     assert from_overrides("trainer=cpu", "method=dense", "method.name=a")[0]().record["changed"] == {"name": "a"}
 
 
-def test_a_run_tells_which_files_its_command_read_in_place_of_ours(tmp_path, monkeypatch):
+def test_a_run_tells_which_files_and_variables_its_command_read_in_place_of_ours(tmp_path, monkeypatch):
     shutil.copytree(config_dir(), tmp_path / "conf")
     (tmp_path / "conf" / "other.yaml").write_text("defaults: [config, _self_]\nseed: 7\n")
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
-        whole = compose("other", ["hydra.job.num=0"], return_hydra_config=True)
+        around = ["+hydra.job.env_set.A=1", "hydra.job.chdir=true"]
+        whole = compose("other", ["hydra.job.num=0", *around], return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", whole)
     told = choices(whole)
-    assert (told["seed"], told["searched"]) == (7, [f"--config-path={tmp_path / 'conf'}", "--config-name=other"])
+    files = [f"--config-path={tmp_path / 'conf'}", "--config-name=other"]
+    assert (told["seed"], told["searched"]) == (7, [*files, *around])
 
 
 def test_a_method_whose_file_is_half_edited_when_it_is_asked_what_was_changed_is_one_line(tmp_path):

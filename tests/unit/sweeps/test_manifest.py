@@ -115,6 +115,7 @@ def test_failed_jobs_run_by_the_sweeps_own_command_in_its_own_folder():
         "-m method=a,b -cd=own -cn other",
         "--config-di own -m --config-name=other method=a,b",
         "--config-path /whole ++hydra.searchpath=[file:///x] method=a,b -m",
+        "-m +hydra.job.env_set.ALPHA=0.1 hydra.job.chdir=true method=a,b --config-dir own",
     ],
 )
 def test_hydra_takes_the_command_of_failed_jobs_wherever_its_options_stood(typed):
@@ -126,7 +127,7 @@ def test_hydra_takes_the_command_of_failed_jobs_wherever_its_options_stood(typed
     read = [(each.config_path, each.config_name, each.config_dir) for each in (before, again, alone)]
     assert read == [read[0]] * 3
     assert again.multirun
-    also = [word for word in kept if "hydra.searchpath" in word]
+    also = [word for word in kept if "hydra.searchpath" in word or "hydra.job" in word]
     assert alone.overrides == [*also, *JOBS[0]]
 
 
