@@ -13,7 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.unread import check_only, folders_of
+from oneshot_fl.config.unread import check_one_file, folders_of, place_of
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.recipe import Recipe
 
@@ -96,7 +96,7 @@ def choice(group: str, name: str) -> DictConfig:
         raise OneshotError(
             f"{group}: there is no choice {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
-    check_only(group, name, search_path())
+    check_one_file(group, name, search_path())
     try:
         return DictConfig(OmegaConf.load(known[name]))
     except (*UNREADABLE, OmegaConfBaseException) as error:
@@ -241,10 +241,9 @@ def _own_place() -> list[str]:
 
 
 def _places(hydra: Any, provider: str) -> list[str]:
-    """Where a job's choices are read from by the word of a provider, named so that it is found from every folder."""
+    """Where a job's choices are read from by the word of a provider."""
     sources = [source for source in hydra.runtime.config_sources if provider in source.provider]
-    folders = {source.path: Path(hydra.runtime.cwd, source.path) for source in sources if source.schema == "file"}
-    return [f"{source.schema}://{folders.get(source.path, source.path)}" for source in sources]
+    return [f"{source.schema}://{place_of(hydra, source)}" for source in sources]
 
 
 def _searching(places: list[str]) -> list[str]:

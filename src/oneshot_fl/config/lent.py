@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import composed, plain, search_path
 from oneshot_fl.config.groups import CALLED, check_node
-from oneshot_fl.config.unread import check_only
+from oneshot_fl.config.unread import check_one_file
 from oneshot_fl.errors import OneshotError
 
 SHOWN = {"name", "cache", "download", "size", "channels", "max_value", "background", "mean", "std", "held_out"}
@@ -24,7 +24,7 @@ def lent(cfg: DictConfig) -> DictConfig:
     Raises:
         OneshotError: a file of the user's own has its name too, and is not read.
     """
-    check_only("data", cfg.proxy.data, search_path())
+    check_one_file("data", cfg.proxy.data, search_path())
     whole = composed(f"data={cfg.proxy.data}")
     whole.store, node = cfg.store, whole.data
     if "root" in node.keys():  # noqa: SIM118  (a key without a value yet is not `in` it)

@@ -18,18 +18,22 @@ def check_read(hydra: Any) -> None:
         OneshotError: another file of that name says something else.
     """
     folders = folders_of(hydra)
-    check_only("", hydra.job.config_name, folders)
+    check_one_file("", hydra.job.config_name, folders)
     for key, name in hydra.runtime.choices.items():
-        check_only(key.partition("@")[0], name, folders)
+        check_one_file(key.partition("@")[0], name, folders)
 
 
 def folders_of(hydra: Any) -> list[Path]:
     """The folders that configuration is read from, the first first; a job may be in a folder of its own by now."""
-    sources = hydra.runtime.config_sources
-    return [Path(hydra.runtime.cwd, source.path) for source in sources if source.schema == "file"]
+    return [Path(place_of(hydra, source)) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
-def check_only(group: str, name: str | None, folders: Iterable[str | Path]) -> None:
+def place_of(hydra: Any, source: Any) -> str:
+    """Where one source of configuration lies, a folder named so that it is found from every other."""
+    return str(Path(hydra.runtime.cwd, source.path) if source.schema == "file" else source.path)
+
+
+def check_one_file(group: str, name: str | None, folders: Iterable[str | Path]) -> None:
     """The file of one choice of a group (`""`: the primary one) is the only one of its name, or all say the same.
 
     Raises:

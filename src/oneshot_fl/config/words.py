@@ -34,7 +34,7 @@ def together(words: Sequence[str]) -> list[str]:
 
 def overrides_of(words: Sequence[str]) -> list[str]:
     """The overrides of a command that Hydra takes: no options, and not what stands behind one."""
-    return list(get_args_parser().parse_known_args(list(words))[0].overrides)
+    return list(_taken(words).overrides)
 
 
 def reading(words: Sequence[str]) -> list[str]:
@@ -42,10 +42,15 @@ def reading(words: Sequence[str]) -> list[str]:
 
     Each of its jobs on its own needs them too. Options come first: Hydra takes no overrides on both sides of one.
     """
-    taken = get_args_parser().parse_known_args(list(words))[0]
+    taken = _taken(words)
     told = {"--config-path": taken.config_path, "--config-name": taken.config_name, "--config-dir": taken.config_dir}
     options = [f"{option}={value}" for option, value in told.items() if value is not None]
     return [*options, *(word for word in taken.overrides if key_of(word) == "hydra.searchpath" or is_of_jobs(word))]
+
+
+def _taken(words: Sequence[str]) -> Any:
+    """What Hydra's own parser takes of a command, by its names."""
+    return get_args_parser().parse_known_args(list(words))[0]
 
 
 def check_words(words: Iterable[str]) -> None:
