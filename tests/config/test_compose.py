@@ -8,7 +8,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from oneshot_fl.config.checks import check
-from oneshot_fl.config.compose import build, choices, config_dir
+from oneshot_fl.config.compose import build, choices, config_dir, plain
+from oneshot_fl.config.record import without
 from oneshot_fl.data.dataset import DataSpec
 from tests.composing import clients_of, compose_config
 
@@ -165,6 +166,15 @@ def test_digits_bring_the_demo_budget_and_others_the_papers(overrides, budget):
 def test_a_method_that_knows_how_many_rounds_it_needs_has_them_in_every_budget(budget, overrides, rounds):
     cfg = compose_config("method=fedchorus", f"budget={budget}", *overrides)
     assert cfg.distill.rounds == rounds
+
+
+def test_the_quick_fedchorus_is_fedchorus_with_the_numbers_that_its_measurements_name():
+    numbers = ["recite.images=256", "recite.steps=30", "distill.rounds=5"]
+    samples = {"variations": 2500, "textures": 2500, "dead_leaves": 1500, "strokes": 1000, "mixtures": 1500}
+    numbers += [f"method.source.{name}.samples={count}" for name, count in samples.items()]
+    quick, by_hand = compose_config("method=fedchorus_quick"), compose_config("method=fedchorus", *numbers)
+    own = ("method.name", "method.of", "study", "budget.rounds")
+    assert without(plain(quick), own) == without(plain(by_hand), own)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ summary); with `recite.labels=estimated` the model alone. No image, and nothing 
 without batch normalisation recites by Eqs. 2 and 4 alone, in smaller steps, and is measured by the whole pool; a
 network whose last layer is not linear has no phi_k (`method/ensemble=entropy` needs none).
 
+`method=fedchorus_quick` has half of the images, of the steps of inversion and of the passes (docs/speed.md).
+
 Kin: DeepInversion (Yin et al. 2020) inverts one network with its own statistics; FedISCA (Kang et al. 2023) inverts the
 ensemble jointly; dead leaves as training images: Baradad et al. 2021; normalised logits as evidence of known inputs
 are used in out-of-distribution detection. What was tried, on what, and what came of it:

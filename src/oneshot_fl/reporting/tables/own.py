@@ -19,7 +19,7 @@ from oneshot_fl.reporting.tables.run import Run
 ORDER = (
     *("fedavg", "ot", "feddf", "dense", "dense_co_boosting", "f_dafl", "f_adi", "fedisca", "dfdg", "co_boosting"),
     *("co_boosting_pp", "intactofl", "fedhydra", "fedcvae_ens", "fedcvae_fedmho", "fedcvae_kd", "fedmho", "fedmho_md"),
-    *("fedmho_sd", "fedchorus"),
+    *("fedmho_sd", "fedchorus", "fedchorus_quick"),
 )
 """Rows in the order of the papers' tables; others follow as they come."""
 AGAINST = "fedavg"
