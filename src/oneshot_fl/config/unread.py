@@ -1,9 +1,12 @@
 """Files of one's own that nothing reads: Hydra takes a choice from the first folder that has it, and ours is first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from filecmp import cmp
 from pathlib import Path
 from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from oneshot_fl.errors import OneshotError
 
@@ -18,9 +21,46 @@ def check_read(hydra: Any) -> None:
         OneshotError: another file of that name says something else.
     """
     folders = folders_of(hydra)
-    check_one_file("", hydra.job.config_name, folders)
+    for group, name in [("", hydra.job.config_name), *_chosen(hydra)]:
+        _check_with_parts(group, name, folders)
+
+
+def _chosen(hydra: Any) -> Iterator[tuple[str, str | None]]:
+    """Every group with what was chosen of it; Hydra does not count what stands in a list (`logger=[csv,mine]`)."""
     for key, name in hydra.runtime.choices.items():
-        check_one_file(key.partition("@")[0], name, folders)
+        yield key.partition("@")[0], name
+    for override in OverridesParser.create().parse_overrides(list(hydra.overrides.task)):
+        names = override.value()
+        yield from ((override.key_or_group, str(name)) for name in (names if isinstance(names, list) else ()))
+
+
+def _check_with_parts(group: str, name: str | None, folders: Sequence[Path]) -> None:
+    """One choice, and what the file that is read takes from others in turn."""
+    check_one_file(group, name, folders)
+    read = next((file for folder in folders if (file := _file(folder, group, name)).is_file()), None)
+    if read and len(folders) > 1:
+        for part in _parts(read, group):
+            _check_with_parts(*part, folders)
+
+
+def _parts(file: Path, group: str) -> Iterator[tuple[str, str]]:
+    """Group and name of every file that the defaults of one take in whole, or in a list: Hydra counts none of them."""
+    defaults = OmegaConf.select(OmegaConf.load(file), "defaults")
+    entries: Any = OmegaConf.to_container(defaults) if defaults else []
+    for entry in entries:
+        if isinstance(entry, str) and entry != "_self_":
+            yield _absolute(entry, group)
+        for key, names in entry.items() if isinstance(entry, Mapping) else ():
+            inside = "/".join(part for part in _absolute(key.split()[-1], group) if part)
+            yield from ((inside, str(name)) for name in (names if isinstance(names, list) else ()))
+
+
+def _absolute(path: str, group: str) -> tuple[str, str]:
+    """Group and name of what a defaults list calls `path`, from the root or from the group of its file."""
+    named = path.partition("@")[0]
+    whole = named if named.startswith("/") else f"{group}/{named}"
+    folder, _, name = whole.strip("/").rpartition("/")
+    return folder, name
 
 
 def folders_of(hydra: Any) -> list[Path]:
@@ -39,10 +79,14 @@ def check_one_file(group: str, name: str | None, folders: Iterable[str | Path]) 
     Raises:
         OneshotError: they do not.
     """
-    files = [file for folder in folders if (file := Path(folder, group, f"{name}.yaml")).is_file()]
+    files = [file for folder in folders if (file := _file(folder, group, name)).is_file()]
     for file in files[1:]:
         if not cmp(file, files[0], shallow=False):
             raise OneshotError(
                 f"{f'{group}={name}' if group else f'{name}.yaml'}: {file} is not read, as {files[0]} has that name "
                 "and comes first; give it another name"
             )
+
+
+def _file(folder: str | Path, group: str, name: str | None) -> Path:
+    return Path(folder, group, f"{name}.yaml")

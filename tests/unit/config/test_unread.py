@@ -46,6 +46,43 @@ def test_a_choice_that_a_file_of_ones_own_is_called_too_is_one_line(own, file, w
     assert str(caught.value) == f"{key}: {says}"
 
 
+@pytest.mark.parametrize(
+    ("file", "mine", "words", "key"),
+    [
+        ("clients/default.yaml", None, ["clients=dp"], "clients=default"),
+        (
+            "method/dense.yaml",
+            "method/mine.yaml: {defaults: [dense, _self_], name: mine}",
+            ["method=mine"],
+            "method=dense",
+        ),
+        (
+            "method/dense.yaml",
+            "method/mine.yaml: {defaults: [/method/dense@_here_], name: mine}",
+            ["method=mine"],
+            "method=dense",
+        ),
+        ("logger/csv.yaml", None, ["logger=[csv,tensorboard]"], "logger=csv"),
+        (
+            "logger/wandb.yaml",
+            "experiment/mine.yaml: {defaults: [override /logger: [csv, wandb]]}",
+            ["experiment=mine"],
+            "logger=wandb",
+        ),
+    ],
+)
+def test_so_is_what_only_another_file_or_a_list_takes_it_from(own, tmp_path, file, mine, words, key):
+    if mine:
+        name, text = mine.split(": ", 1)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(("# @package _global_\n" if name.startswith("experiment") else "") + text)
+    from_overrides(*words)
+    says = own(file)
+    with pytest.raises(OneshotError) as caught:
+        from_overrides(*words)
+    assert str(caught.value) == f"{key}: {says}"
+
+
 def test_what_is_not_chosen_may_be_called_so(own):
     own("model/cnn2.yaml")
     from_overrides("model=cnn3")
