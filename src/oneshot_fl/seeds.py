@@ -4,11 +4,13 @@ Adding a phase, a client or a log line therefore never shifts the draws of anoth
 """
 
 import hashlib
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -24,7 +26,7 @@ def torch_generator(seed: int, *path: str | int) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *path: str | int) -> Iterator[None]:
-    """Seed the global generators (weight initialisation, dropout) inside the block and restore them after it."""
+    """Seed the generators that all code shares (weight initialisation, dropout) inside the block, and restore them."""
     with seeded_by(derive_seed(seed, *path)):
         yield
 
@@ -32,26 +34,44 @@ def seeded(seed: int, *path: str | int) -> Iterator[None]:
 @contextmanager
 def seeded_by(number: int) -> Iterator[None]:
     """The same with a number that was drawn already."""
-    of_apples = apples_rng()
-    with torch.random.fork_rng(devices=started_devices()):
-        try:
-            torch.manual_seed(number)
-            yield
-        finally:
-            set_apples_rng(of_apples)
+    before = rng_states()
+    try:
+        torch.manual_seed(number)
+        np.random.seed(number % 2**32)  # noqa: NPY002  # models and parts of others may draw from it
+        random.seed(number)
+        yield
+    finally:
+        set_rng_states(before)
+
+
+def rng_states() -> dict[str, Any]:
+    """Where the generators stand that all code of a process shares: torch's on every device, numpy's and Python's.
+
+    Tensors and built-in types, which `torch.load` reads with `weights_only`.
+    """
+    of_numpy = np.random.get_state(legacy=False)  # noqa: NPY002
+    of_numpy["state"]["key"] = torch.from_numpy(of_numpy["state"]["key"].astype(np.int64))
+    return {
+        "cpu": torch.get_rng_state(),
+        "gpus": [*map(torch.cuda.get_rng_state, started_devices())],
+        "apple": torch.mps.get_rng_state() if torch.backends.mps.is_available() else None,
+        "numpy": of_numpy,
+        "python": random.getstate(),
+    }
+
+
+def set_rng_states(states: Mapping[str, Any]) -> None:
+    """Put them back; nothing of a GPU that there is not, or was not."""
+    torch.set_rng_state(states["cpu"])
+    for device, state in enumerate(states["gpus"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
+    if states["apple"] is not None and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(states["apple"])
+    twister = states["numpy"]["state"]
+    np.random.set_state({**states["numpy"], "state": {**twister, "key": twister["key"].numpy()}})  # noqa: NPY002
+    random.setstate(states["python"])
 
 
 def started_devices() -> list[int]:
     """GPUs that have generators; to ask another for its own would start CUDA, on all of them and in jobs of a CPU."""
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-
-
-def apples_rng() -> Tensor | None:
-    """The state of the generator of an Apple GPU, of which `fork_rng` knows nothing; None where there is none."""
-    return torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-
-
-def set_apples_rng(state: Tensor | None) -> None:
-    """Put it back; nothing where there is no such GPU, or was none."""
-    if state is not None and torch.backends.mps.is_available():
-        torch.mps.set_rng_state(state)

@@ -1,8 +1,11 @@
+import io
+import random
+
+import numpy as np
 import pytest
 import torch
 
-from oneshot_fl.phases.checkpoint import _global_rng
-from oneshot_fl.seeds import apples_rng, derive_seed, seeded, set_apples_rng, torch_generator
+from oneshot_fl.seeds import derive_seed, rng_states, seeded, set_rng_states, torch_generator
 
 
 def test_every_element_of_the_path_matters_and_nothing_else():
@@ -29,6 +32,31 @@ def test_seeded_restores_the_global_state():
         assert torch.equal(torch.rand(2), inner)
 
 
+def _drawn():
+    return torch.rand(1).item(), np.random.rand(), np.random.normal(), random.random(), random.gauss(0, 1)  # noqa: NPY002
+
+
+def test_libraries_that_draw_from_numpy_or_python_are_seeded_with_torch_and_go_on_after_the_block():
+    states = rng_states()
+    expected = _drawn()
+    set_rng_states(states)
+    blocks = []
+    for _ in range(2):
+        with seeded(3, "inner"):
+            blocks.append(_drawn())
+    assert blocks[0] == blocks[1] != expected
+    assert _drawn() == expected
+
+
+def test_states_are_read_from_a_file_without_running_anything():
+    _drawn()  # numpy and Python keep half of what a normal number took
+    file = io.BytesIO()
+    torch.save(rng_states(), file)
+    expected = _drawn()
+    set_rng_states(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    assert _drawn() == expected
+
+
 def _with_gpus(monkeypatch, *, started):
     """Two GPUs of which a test may count how often their generators are asked."""
     asked = []
@@ -51,9 +79,9 @@ def _with_gpus(monkeypatch, *, started):
 def test_gpus_are_asked_for_their_generators_only_once_cuda_has_started(monkeypatch, started, expected):
     asked = _with_gpus(monkeypatch, started=started)
     with seeded(0, "block"):
-        states = _global_rng()
+        states = rng_states()
     assert asked == expected
-    assert len(states) == 1 + len(expected) // 2
+    assert len(states["gpus"]) == len(expected) // 2
 
 
 @pytest.fixture
@@ -78,12 +106,12 @@ def test_an_apple_gpu_draws_by_the_seed_inside_the_block_and_goes_on_after_it(ap
 
 
 def test_a_state_of_an_apple_gpu_is_none_where_there_is_no_such_device(apple, monkeypatch):
-    state = apples_rng()
+    states = rng_states()
     torch.rand(1, generator=apple)
-    set_apples_rng(state)
-    assert torch.equal(apple.get_state(), state)
+    set_rng_states(states)
+    assert torch.equal(apple.get_state(), states["apple"])
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert apples_rng() is None
+    assert rng_states()["apple"] is None
     torch.rand(1, generator=apple)
-    set_apples_rng(state)
-    assert not torch.equal(apple.get_state(), state)
+    set_rng_states(states)
+    assert not torch.equal(apple.get_state(), states["apple"])

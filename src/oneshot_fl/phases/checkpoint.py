@@ -11,7 +11,7 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.seeds import apples_rng, set_apples_rng, started_devices
+from oneshot_fl.seeds import rng_states, set_rng_states
 
 
 class RoundCheckpoint(Callback):
@@ -75,8 +75,7 @@ class RoundCheckpoint(Callback):
         module.held = None if self.saved["held"] is None else self.saved["held"].to(module.device)
         self.written = self.saved["pool"][-1]
         module.pool.restore((Entry(**entry) for entry in entries), added=self.written)
-        _set_global_rng(self.saved["global_rng"])
-        set_apples_rng(self.saved["apples_rng"])
+        set_rng_states(self.saved["shared_rngs"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the round that has just ended, then drop batches that the pool no longer holds."""
@@ -95,8 +94,7 @@ class RoundCheckpoint(Callback):
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
                 "precision": trainer.precision_plugin.state_dict(),
                 "rng": module.rng.get_state(),
-                "global_rng": _global_rng(),
-                "apples_rng": apples_rng(),
+                "shared_rngs": rng_states(),
                 "history": module.history,
                 "held": module.held,
                 "pool": pool,
@@ -111,13 +109,3 @@ class RoundCheckpoint(Callback):
     def _write_batch(self, number: int, entry: Entry) -> None:
         write_work(self._batch_file(number), {name: tensor.cpu().clone() for name, tensor in entry._asdict().items()})
         self.written = number
-
-
-def _global_rng() -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, started_devices())]
-
-
-def _set_global_rng(states: list[torch.Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    for device, state in enumerate(states[1 : torch.cuda.device_count() + 1]):
-        torch.cuda.set_rng_state(state, device)

@@ -552,10 +552,10 @@ def test_a_run_that_goes_on_holds_out_what_one_in_one_go_does(data, server, cont
     assert _same(resumed.model, whole.model)
 
 
-def test_a_run_that_goes_on_draws_as_before_on_an_apple_gpu_too(data, server, context, monkeypatch):
+def test_a_run_that_goes_on_draws_as_before_from_all_generators_that_code_shares(data, server, context, monkeypatch):
     states, put_back = iter(range(9)), []
-    monkeypatch.setattr("oneshot_fl.phases.checkpoint.apples_rng", lambda: torch.tensor(next(states)))
-    monkeypatch.setattr("oneshot_fl.phases.checkpoint.set_apples_rng", lambda state: put_back.append(int(state)))
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.rng_states", lambda: next(states))
+    monkeypatch.setattr("oneshot_fl.phases.checkpoint.set_rng_states", put_back.append)
     _stopped_and_resumed(partial(_distill, data, server, context, _method()), monkeypatch)
     assert put_back == [1]  # of the second round, in which it was stopped
 
