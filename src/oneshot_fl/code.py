@@ -25,7 +25,7 @@ from pkgutil import get_importer, iter_modules
 from typing import Any
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.imported import State, Witness, check_newest, check_unedited, imported_from, state_of
+from oneshot_fl.imported import State, Witness, check_newest, check_place, check_unedited, imported_from, state_of
 from oneshot_fl.syntax import Import, keep, syntax_of
 
 PACKAGE = "oneshot_fl"
@@ -158,6 +158,8 @@ def _is_shadowed(name: str) -> bool:
 
 def _module(name: str) -> _Module:
     """What a module is; read again only after it was imported or reloaded from another state of its file."""
+    if _package(name) != PACKAGE:
+        check_place(name, _find(name))
     if name not in _seen or imported_from(name) not in (None, _seen[name][0]):
         spec = _find(name)
         _seen[name] = None if spec is None else state_of(spec), _read(name, spec)

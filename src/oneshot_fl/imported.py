@@ -85,6 +85,21 @@ def check_unedited(name: str, spec: ModuleSpec) -> None:
         )
 
 
+def check_place(name: str, spec: ModuleSpec | None) -> None:
+    """Refuse a file that an import would find now, but whose name this process has imported from elsewhere.
+
+    Raises:
+        OneshotError: it has, as where a program goes on to another project's folder.
+    """
+    imported_as = getattr(sys.modules.get(name), "__spec__", None)
+    places = [each.origin for each in (imported_as, spec) if each is not None and each.has_location and each.origin]
+    if len(places) == 2 and os.path.realpath(places[0]) != os.path.realpath(places[1]):
+        raise OneshotError(
+            f"{places[1]}: is not the code that runs, as {name} was imported from {places[0]}; start Python again, or "
+            "give one of them another name"
+        )
+
+
 def check_newest(name: str, imports: Iterable[str]) -> None:
     """Refuse a module that may hold what another was before that was reloaded.
 

@@ -284,6 +284,19 @@ def test_ours_are_followed_but_for_what_cannot_change_a_number(folder):
     assert folder.digest("oneshot_fl.parts.pools") != folder.digest("oneshot_fl.parts.terms")
 
 
+def test_code_that_this_process_has_from_another_folder_has_no_digest_there(folder, tmp_path, monkeypatch):
+    folder.write(**{"mine_of_two": "number = 1", "other/mine_of_two": "number = 2"})
+    folder.digest("mine_of_two")
+    importlib.import_module("mine_of_two")
+    monkeypatch.syspath_prepend(str(tmp_path / "other"))  # as where a notebook goes on in another project
+    try:
+        with pytest.raises(OneshotError, match=r"other/mine_of_two\.py: is not the code that runs"):
+            digest(["mine_of_two"])
+    finally:
+        del sys.modules["mine_of_two"]
+    assert digest(["mine_of_two"])
+
+
 def test_a_script_is_read_from_its_file(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from oneshot_fl.code import digest\nprint(digest(['__main__']))\nnumber = 1\n")

@@ -13,7 +13,7 @@ import pytest
 
 from oneshot_fl import imported
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.imported import Witness, check_unedited, imported_from, state_of, watch
+from oneshot_fl.imported import Witness, check_place, check_unedited, imported_from, state_of, watch
 
 NAME = "a_module_of_a_user"
 
@@ -59,6 +59,22 @@ def test_what_a_copy_with_its_old_date_took_the_place_of_is_refused_too(file):
     os.utime(file, ns=(0, 0))
     with pytest.raises(OneshotError, match="was changed"):
         check_unedited(NAME, _spec(file))
+
+
+def test_a_module_of_the_same_name_in_another_folder_is_refused_until_its_own_is_imported(file, tmp_path):
+    importlib.import_module(NAME)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for same in (None, _spec(file), _spec(tmp_path / "link" / file.name)):
+        check_place(NAME, same)
+    other = tmp_path / "other" / file.name
+    other.parent.mkdir()
+    other.write_text("number = 2\n")
+    with pytest.raises(
+        OneshotError, match=f"^{other}: is not the code that runs, as {NAME} was imported from {file}; "
+    ):
+        check_place(NAME, _spec(other))
+    del sys.modules[NAME]
+    check_place(NAME, _spec(other))
 
 
 def test_a_file_that_nobody_imported_may_be_edited(file):

@@ -86,15 +86,26 @@ def _left_as_it_was(out: Path, *, new: bool) -> Iterator[None]:
     Args:
         new: whether the folder was made for this.
     """
+    earlier = _state_of(out / MODEL)
     try:
         yield
     except (OneshotError, Interrupted):
-        if (out / MODEL).exists():
+        if (left := _state_of(out / MODEL)) and left == earlier:
             say(f"{out / MODEL}: is of an earlier aggregation, and stays as it is")
+        elif left:
+            say(f"{out / MODEL}: is this one's, but not all that tells of it is there; the same command ends it")
         elif new:
             with suppress(OSError):  # somebody has put something there
                 out.rmdir()
         raise
+
+
+def _state_of(file: Path) -> tuple[int, int] | None:
+    """Which file lies there: one that takes its place is another, whatever it holds; None where there is none."""
+    if not file.exists():
+        return None
+    status = file.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def _aggregated(

@@ -69,3 +69,8 @@ class AlignedDecoder(nn.Module):
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """`z` `[n, latent]`, the federation's labels `y` `[n]` -> images `[n, C, H, W]` in [0, 1]."""
         return self.model(z, self.positions[y])
+
+
+def own_model(model: nn.Module) -> nn.Module:
+    """A client's model without what aligns it with the federation."""
+    return model.model if isinstance(model, AlignedClassifier | AlignedDecoder) else model

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oneshot_fl.artifacts import tensor_hash
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import named_line
+from oneshot_fl.models.aligned import own_model
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.soundness import drawn_wrong
@@ -97,7 +98,7 @@ class Gate:
         """What can be seen without asking a model anything."""
         reasons, seen = {}, dict[str, str]()
         for name, upload in uploads.named().items():
-            content = tensor_hash(upload.model.state_dict().values())
+            content = tensor_hash(own_model(upload.model).state_dict().values())
             if wrong := wrong_tensor(upload.model, self.largest_weight):
                 reasons[name] = wrong
             elif content in seen:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 
 from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
@@ -18,8 +19,8 @@ class RoundCheckpoint(Callback):
     """Save a `DistillModule` after every round and restore it when training starts again.
 
     Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
-    student, generator, optimisers, the scale of losses (of 16-mixed), random states and history go into one file that
-    is replaced atomically. Where one of these files is damaged or missing, training starts anew.
+    student, other parts that keep something, optimisers, the scale of losses (of 16-mixed), random states and history
+    go into one file that is replaced atomically. Where one of these files is damaged or missing, training starts anew.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,10 +64,8 @@ class RoundCheckpoint(Callback):
         """The saved state, if there is one, into a `DistillModule` and its optimisers (none: it is not trained on)."""
         if self.saved is None:
             return
-        module.student.load_state_dict(self.saved["student"])
-        module.sources.load_state_dict(self.saved["sources"])
-        module.ensemble.load_state_dict(self.saved["ensemble"])
-        module.starts.load_state_dict(self.saved["starts"])
+        for name, part in _lasting(module).items():
+            part.load_state_dict(self.saved["lasting"][name])
         for optimizer, state in zip(optimizers, self.saved["optimizers"], strict=bool(optimizers)):
             optimizer.load_state_dict(state)
         module.rng.set_state(self.saved["rng"])
@@ -87,10 +86,7 @@ class RoundCheckpoint(Callback):
         write_work(
             self.file,
             {
-                "student": module.student.state_dict(),
-                "sources": module.sources.state_dict(),
-                "ensemble": module.ensemble.state_dict(),
-                "starts": module.starts.state_dict(),
+                "lasting": {name: part.state_dict() for name, part in _lasting(module).items()},
                 "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
                 "precision": trainer.precision_plugin.state_dict(),
                 "rng": module.rng.get_state(),
@@ -109,3 +105,11 @@ class RoundCheckpoint(Callback):
     def _write_batch(self, number: int, entry: Entry) -> None:
         write_work(self._batch_file(number), {name: tensor.cpu().clone() for name, tensor in entry._asdict().items()})
         self.written = number
+
+
+def _lasting(module: Any) -> dict[str, nn.Module]:
+    """Every part of a `DistillModule` that may keep something from one round to the next, a user's own among them."""
+    always = {name: getattr(module, name) for name in ("student", "sources", "ensemble", "starts")}
+    terms = {f"{who}.{name}": term for who, each in module.objectives.items() for name, term in each.terms.items()}
+    others = {"perturb": module.perturb, **terms}
+    return always | {name: part for name, part in others.items() if isinstance(part, nn.Module)}

@@ -1,7 +1,7 @@
 """Phase 4, evaluation: every client, the ensembles themselves, and the server on the test set."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -182,11 +182,14 @@ def evaluate(
     temperature: float = 1.0,
     context: Context,
 ) -> Evaluated:
-    """Test clients, ensembles and server, calibrated by `temperature`, on one pass over `test`."""
+    """Test clients, ensembles and server, calibrated by `temperature`, on one pass over `test`.
+
+    In single precision, whatever they were trained in: so `predict` and `load` ask the model, and what exports are of.
+    """
     if any(map(needs_several, ensembles.values())):
         test = test.without_single()
     bank = ClientBank(clients, mode="loop")
     module = EvaluateModule(bank, server, ensembles, classes=test.spec.classes, temperature=temperature)
-    with trainer_of(module, context.trainer) as trainer:
+    with trainer_of(module, replace(context.trainer, precision="32-true")) as trainer:
         trainer.test(module, dataloaders=test, verbose=False)
     return module.results()

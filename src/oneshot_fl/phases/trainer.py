@@ -1,6 +1,7 @@
 """One place that makes Lightning Trainers, and the callback that acts when an epoch is over."""
 
 import logging
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch import Tensor
 
 from oneshot_fl.devices import cpu_has_bf16
@@ -122,10 +123,15 @@ def trainer_of(
 
     A Trainer's parts refer to each other in circles that Python frees when it happens to look: until then the module
     and its optimiser stay in memory, 30 MB per class of a stratification at 28x28.
+
+    Raises:
+        SystemExit: 143, where SIGTERM came and nobody had a handler for it: Lightning's own ends a program with 0.
     """
     trainer = make_trainer(settings, epochs=epochs, callbacks=callbacks)
     try:
         yield trainer
+    except SIGTERMException:
+        raise SystemExit(128 + signal.SIGTERM) from None
     finally:
         module.trainer = None
         vars(trainer).clear()

@@ -64,8 +64,8 @@ def tell_of_result(folder: Path) -> None:
     """Say that a finished run lies there, whose result is about to be another's."""
     if not (folder / SUMMARY).is_file():
         return
-    record = _read(folder / TRACE, json.loads)
-    what = ", ".join(f"{key} {record[key]}" for key in ("method", "data", "seed") if key in record)
+    found = _read(folder / SUMMARY, json.loads)  # its trace may be of a later one, which did not end
+    what = ", ".join(f"{key} {found[key]}" for key in ("method", "data", "seed") if key in found)
     say(f"{folder}: holds a finished run{what and f' ({what})'}, which this one takes the place of")
 
 

@@ -16,6 +16,7 @@ from oneshot_fl.aggregation.run import _key, _left_as_it_was
 from oneshot_fl.config.described import build, load
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Tones
+from oneshot_fl.disk import write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.model_file import read_model, write_model
@@ -121,6 +122,20 @@ def test_one_that_fails_or_is_stopped_tells_of_the_earlier_model(end, tmp_path, 
     with pytest.raises(type(end)), _left_as_it_was(tmp_path, new=False):
         raise end
     assert "is of an earlier aggregation, and stays as it is" in capsys.readouterr().err
+
+
+def test_one_that_is_stopped_after_its_model_was_written_does_not_take_it_for_an_earlier_one(tmp_path, capsys):
+    model = tmp_path / "server.safetensors"
+    for before in (False, True):
+        with pytest.raises(Interrupted):
+            _stopped_after_writing(model, new=not before)
+        assert f"{model}: is this one's, but not all that tells of it is there" in capsys.readouterr().err
+
+
+def _stopped_after_writing(model, *, new):
+    with _left_as_it_was(model.parent, new=new):
+        write_atomically(model, "another")
+        raise Interrupted(2)
 
 
 def test_a_refused_aggregation_leaves_no_folder_that_was_not_there(uploads, call, tmp_path):
@@ -357,6 +372,7 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "own_architecture.py").write_text(OWN_MODEL)
     monkeypatch.syspath_prepend(tmp_path / "code")
+    sys.modules.pop("own_architecture", None)  # another test's, of another folder
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "tiny.yaml").write_text("name: tiny\n_target_: own_architecture.tiny\nwidth: 4\n")
     return tmp_path / "conf"

@@ -1,5 +1,6 @@
 """The gate turns away what training cannot have made, each kind for its own reason, and nobody who trained."""
 
+from copy import deepcopy
 from dataclasses import asdict, replace
 
 import pytest
@@ -76,6 +77,15 @@ def test_every_kind_of_tampering_is_seen_for_what_it_is(attack, says, honest):
     assert [one.name for one in after.quarantined] == ["client 4"]
     assert says in after.quarantined[0].reason
     assert [one.name for one in after.classifiers] == ["client 0", "client 1", "client 2", "client 3"]
+
+
+def test_a_copy_that_is_told_of_otherwise_is_one_all_the_same(honest):
+    first, second, third = (upload.model for upload in honest.classifiers[:3])
+    renamed = AlignedClassifier(deepcopy(first), replace(SMALL, mean=(0.4,)), SMALL, [1, 0, 2]).eval()
+    after = GATE(uploads_of([first, second, third, renamed], [20] * 4))
+    assert [(one.name, one.reason) for one in after.quarantined] == [
+        ("client 3", "is a copy of client 0, tensor by tensor")
+    ]
 
 
 def test_an_untrained_model_without_running_statistics_knows_nothing():

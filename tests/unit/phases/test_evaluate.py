@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +55,20 @@ def test_an_answer_that_is_no_number_is_right_of_no_class_and_supports_none(spec
     assert found.accuracies == Accuracies([0.75, 0.0], {"uniform": 0.0}, 0.75)
     assert {row.clients for row in found.abstention} == {None}
     assert {row.server for row in found.abstention} == {0.75}
+
+
+def test_models_are_tested_in_single_precision_as_they_are_served(spec, context):
+    """In bf16 a third of a logit that is 1 + 2^-9 is lost, and with it which class is first."""
+
+    class Close(nn.Module):
+        def forward(self, x):
+            sums = nn.functional.linear(x.flatten(1) * 0 + 1, torch.full((1, 64), (1 + 2**-9) / 64))
+            return torch.cat([sums.float(), torch.tensor([[1.0, 0.0]]).expand(len(x), 2)], dim=1)
+
+    test = ImageBatches(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0]), spec=spec, batch_size=2)
+    mixed = replace(context, trainer=replace(context.trainer, precision="bf16-mixed"))
+    found = evaluate(test, [Close()], Close(), {"uniform": LogitAverage(server_of())}, context=mixed).accuracies
+    assert found == Accuracies([1.0], {"uniform": 1.0}, 1.0)
 
 
 def test_a_server_that_answers_with_no_numbers_has_no_figures(spec, context, fixed_logits):

@@ -552,6 +552,50 @@ def test_a_run_that_goes_on_holds_out_what_one_in_one_go_does(data, server, cont
     assert _same(resumed.model, whole.model)
 
 
+class Growing(nn.Module):
+    """A perturbation whose noise grows with every call."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def draw(self, count, rng):
+        return torch.randn(count, 1, 8, 8, generator=rng)
+
+    def forward(self, x, teacher, drawn):
+        self.calls += 1
+        return x + 0.1 * self.calls * drawn
+
+
+class Counting(nn.Module):
+    """A term that counts its calls: the student's logits weigh more every time."""
+
+    needs = frozenset()
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, view):
+        self.calls += 1
+        return 0.01 * self.calls * view.student.square().mean()
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [{"perturb": recipe_of(Growing)}, {"student": {"kl": KL, "mine": recipe_of(Counting, weight=1.0)}}],
+    ids=["perturbation", "term"],
+)
+def test_a_run_that_goes_on_has_what_parts_of_a_users_own_have_kept(
+    data, server, context, tmp_path, monkeypatch, slots
+):
+    whole = _distill(data, server, context, _method(**slots))
+    again = replace(context, store=Store(tmp_path / "other"))
+    resumed = _stopped_and_resumed(partial(_distill, data, server, again, _method(**slots)), monkeypatch)
+    assert _same(resumed.model, whole.model)
+
+
 def test_a_run_that_goes_on_draws_as_before_from_all_generators_that_code_shares(data, server, context, monkeypatch):
     states, put_back = iter(range(9)), []
     monkeypatch.setattr("oneshot_fl.phases.checkpoint.rng_states", lambda: next(states))

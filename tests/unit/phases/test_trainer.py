@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
@@ -134,3 +135,10 @@ def _train_one_weight(*, batches):
     except TypeError:
         assert batches == ["no number"]
     return seen
+
+
+def test_sigterm_ends_a_program_that_has_no_handler_for_it_with_143():
+    """Lightning's own exception would end it with 0, as if all were well."""
+    with pytest.raises(SystemExit) as end, trainer_of(OneWeight(), CPU):
+        raise SIGTERMException
+    assert end.value.code == 143

@@ -65,9 +65,9 @@ def test_a_result_is_told_of_before_another_takes_its_place(tmp_path, capsys):
     (tmp_path / "run.json").write_text('{"method": "dense", "seed": 3}')
     tell_of_result(tmp_path)  # one that did not end
     assert capsys.readouterr().err == ""
-    (tmp_path / "summary.json").touch()
+    (tmp_path / "summary.json").write_text('{"method": "dense", "seed": 2}')
     tell_of_result(tmp_path)
-    assert f"{tmp_path}: holds a finished run (method dense, seed 3), which" in capsys.readouterr().err
+    assert f"{tmp_path}: holds a finished run (method dense, seed 2), which" in capsys.readouterr().err
 
 
 def test_a_folder_holds_the_result_of_a_summary_until_another_is_written(tmp_path):
