@@ -30,7 +30,9 @@ def problem(value: Any, hint: Any) -> str | None:
 def _problem_by_rules(value: Any, base: Any, rules: Sequence[Rule]) -> str | None:
     found = problem(value, base)
     if found is not None:
-        return rules[0].says if rules and not isinstance(value, list | tuple | Mapping) else found
+        huge = base is int and type(value) is int  # its type is right, and some rule says how large it may be
+        broken = [rule.says for rule in rules if not (huge and rule.holds(value))]
+        return broken[0] if broken and not isinstance(value, list | tuple | Mapping) else found
     return None if value is None else next((rule.says for rule in rules if not rule.holds(value)), None)
 
 

@@ -145,6 +145,8 @@ def test_values_that_fit(value, hint):
         (True, Count, "a whole number of at least 1"),
         (1e9, Count, "a whole number of at least 1"),
         (10**10, Count, "a whole number of at most 1,000,000,000"),
+        (10**30, Count, "a whole number of at most 1,000,000,000"),
+        (-(10**30), Count, "a whole number of at least 1"),
         (-1, Seed, "a whole number of at least 0"),
         (10**6, Clients, "a whole number of at most 10,000"),
         (10**7, BatchSize, "a whole number of at most 1,000,000"),
