@@ -10,7 +10,7 @@ from oneshot_fl.config.bind import bind_serving, optional
 from oneshot_fl.config.checks import check, check_settings
 from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, with_hydras, without_hydras
 from oneshot_fl.config.explain import explain
-from oneshot_fl.config.needs import asking, method_needs, no_features
+from oneshot_fl.config.needs import asking, method_needs, no_features, source_needs
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.unread import check_read
 from oneshot_fl.config.words import check_words, group_of
@@ -90,8 +90,8 @@ def serving_of(
 ) -> tuple[Serving, list[str]]:
     """What the server will do with uploads that a gate has left, and notes on what was chosen for want of something.
 
-    Without overrides: `method=fedchorus budget=reduced gate=checks hearing=witnesses`; another method makes recitals
-    for a hearing only where both are asked for. The server's model is built as the (first)
+    Without overrides: `method=fedchorus budget=reduced gate=checks hearing=witnesses`; a method without recitals has
+    them made for a hearing only where both are asked for. The server's model is built as the (first)
     classifier unless `server_model` names one; a method with a model for each architecture has all of theirs.
 
     Raises:
@@ -134,8 +134,19 @@ def _check_measured(cfg: DictConfig) -> None:
 
 def _defaults(overrides: Sequence[str]) -> list[str]:
     """What is chosen where nothing else is."""
+    usual = ["method=fedchorus", "budget=reduced", "gate=checks"]
     another = any(override.startswith("method=") for override in overrides)
-    return ["method=fedchorus", "budget=reduced", "gate=checks", *([] if another else ["hearing=witnesses"])]
+    heard = not another or _recites([*usual, *overrides])
+    return [*usual, *(["hearing=witnesses"] if heard else [])]
+
+
+def _recites(chosen: Sequence[str]) -> bool:
+    """Whether the method has clients recite anyway, so that hearing them costs nothing more."""
+    whole = _configuration(chosen)
+    method, cfg = method_of(whole), without_hydras(whole)
+    with having_chosen(method):
+        check_settings(cfg)
+        return "recitals" in source_needs(cfg)
 
 
 def _images(spec: DataSpec) -> list[str]:

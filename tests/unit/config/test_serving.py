@@ -35,6 +35,8 @@ def test_by_default_it_is_fedchorus_behind_the_gate_and_label_counts_are_estimat
     serving, notes = _serving()
     assert (serving.method.name, serving.recitation.labels) == ("fedchorus", "estimated")
     assert None not in (serving.gate, serving.hearing)
+    for recites in ("fedchorus", "fedchorus_quick"):
+        assert _serving(f"method={recites}")[0].hearing is not None
     assert _serving("method=dense")[0].hearing is None
     assert _serving("hearing=none")[0].hearing is None
     assert len(notes) == 1
