@@ -100,3 +100,8 @@ def _is_torchvisions(name: str) -> bool:
 
 
 TorchvisionName = Annotated[str, Rule("a classifier of torchvision.models, for instance densenet121", _is_torchvisions)]
+
+
+def whole_part(share: float, count: int) -> int:
+    """How many of `count` a share is, rounded down: 29 of 100 for 0.29, though 0.29 * 100 is below that as a float."""
+    return math.floor(round(share * count, 6))

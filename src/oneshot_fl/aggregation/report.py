@@ -11,7 +11,7 @@ from oneshot_fl.recipe import described
 from oneshot_fl.reporting.cost import ledger_of_server
 from oneshot_fl.reporting.page.markup import Html, element, table
 from oneshot_fl.reporting.run_result import Served
-from oneshot_fl.reporting.summary import by_class
+from oneshot_fl.reporting.summary import by_class, sureness
 from oneshot_fl.reporting.versions import versions
 
 SCHEMA = 1
@@ -96,6 +96,7 @@ def summary_of(
         "server": {
             "accuracy_last": None if accuracies is None else accuracies.server,
             **{key: value for key, value in (report["tested"] or {}).items() if key != "accuracy"},
+            **({} if evaluated is None else sureness(served.calibration, evaluated)),
             "model": plan.student.name,
             "key": served.server.key,
         },

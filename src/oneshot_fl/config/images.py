@@ -11,6 +11,7 @@ from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.trial import shape_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.recipe import needs_of
+from oneshot_fl.values import whole_part
 
 
 def check_images(settings: Mapping[str, Any]) -> None:
@@ -158,7 +159,7 @@ def _check_some_held_out(share: float, sources: Mapping[str, Mapping[str, Any]])
     """A share of a source's images is cut to whole ones, of few to none; of some only the run tells how many."""
     counted = [_counted(key, node) for key, node in sources.items()]
     known = {key: count for key, count in counted if count is not None}
-    if not share or not known or len(known) < len(counted) or any(int(count * share) for count in known.values()):
+    if not share or not known or len(known) < len(counted) or any(whole_part(share, count) for count in known.values()):
         return
     key, most = max(known.items(), key=lambda each: each[1])
     right = f"set it to {least_share(most)} or more, make more images, or set it to 0" if most > 1 else "set it to 0"

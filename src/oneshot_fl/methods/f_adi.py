@@ -17,6 +17,8 @@ Co-Boosting (ICLR 2024), which released no code for it. The paper was not at han
 
 Weights are the code's for CIFAR-10 (bn 10, tv 2.5e-5, Adam 0.05), with ImageNet's l2 1e-5 and competition 0.2, which
 the CIFAR-10 script leaves at 0.
+JS is the code's: the mean KL divergence from the mixture to each, of probabilities clipped to [0.01, 0.99]; its own
+definition has them the other way round.
 Deviations: T_G steps per batch as for all methods here (ADI takes 1,000 to 2,000); no random shift of the images.
 """
 

@@ -13,7 +13,7 @@ from oneshot_fl.data.spread import spread
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import only_read
-from oneshot_fl.values import Count, Share
+from oneshot_fl.values import Count, Share, whole_part
 
 
 class Entry(NamedTuple):
@@ -174,7 +174,7 @@ def _nearest(entry: Entry, x: Tensor, share: float) -> Entry:
         members = (entry.y == label).nonzero().flatten()
         pixels = x[members].flatten(1)
         distances = (pixels - pixels.mean(dim=0)).norm(dim=1)
-        count = max(1, int(share * len(members)))
+        count = max(1, whole_part(share, len(members)))
         chosen.append(members[distances.argsort(stable=True)[:count]].sort().values)
     index = torch.cat(chosen)
     return Entry(*(column[index] for column in entry))

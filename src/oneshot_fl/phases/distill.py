@@ -40,7 +40,7 @@ from oneshot_fl.phases.replay import repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
-from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed
+from oneshot_fl.values import BatchSize, BelowOne, Count, CountOrZero, Images, Seed, whole_part
 
 T = TypeVar("T")
 G = TypeVar("G")
@@ -189,7 +189,7 @@ class DistillModule(LightningModule):
 
     def _without_held_out(self, made: Made, rng: torch.Generator) -> Made:
         """What of a source's images the student is trained on; of the rest the newest `images` are kept."""
-        count = int(len(made.x) * self.settings.held_out)
+        count = whole_part(self.settings.held_out, len(made.x))
         if count == 0:
             return made
         order = torch.randperm(len(made.x), generator=rng).to(made.x.device)

@@ -276,15 +276,27 @@ def _memorised(audit: Audit, data: Dataset, made: Synthetic, changed: Poisoned |
     alike = torch.isin(test_labels, labels).nonzero().flatten()  # what shows another class is no copy at any distance
     asked = alike[torch.randperm(len(alike), generator=rng)[: 2 * audit.samples]]
     training = _trained_on(data, learned, changed)
-    others, matching = (data.test_images[one.to(data.test_images.device)] for one in (asked, test))
-    same = (training[own.to(training.device)], matching)
+    others = data.test_images[asked.to(data.test_images.device)]
+    same = (training[own.to(training.device)], _tested_as(data, test, learned[own], changed))
     return memorisation(made.images, training, others, matched=same)
 
 
 def _trained_on(data: Dataset, learned: Tensor, changed: Poisoned | None) -> Tensor:
     """Training images as clients trained on them, the hostile ones' as these made them."""
-    place = learned.to(data.train_images.device)
-    if changed is None:
-        return data.train_images[place]
-    hostile = torch.isin(place, changed.hostile.to(place.device)).view(-1, 1, 1, 1)
-    return torch.where(hostile, changed.data.train_images[place], data.train_images[place])
+    plain = data.train_images[learned.to(data.train_images.device)]
+    return plain if changed is None else _as_theirs(plain, changed.data.train_images, learned, learned, changed)
+
+
+def _tested_as(data: Dataset, test: Tensor, partners: Tensor, changed: Poisoned | None) -> Tensor:
+    """Test images, each as the client of its training image would have made it.
+
+    Else images that show what both may show, as a backdoor's trigger, would be nearer to one side for that alone.
+    """
+    plain = data.test_images[test.to(data.test_images.device)]
+    return plain if changed is None else _as_theirs(plain, changed.data.test_images, test, partners, changed)
+
+
+def _as_theirs(plain: Tensor, made: Tensor, index: Tensor, training: Tensor, changed: Poisoned) -> Tensor:
+    """Images `[n, C, H, W]`, as hostile clients made them where the training image beside is one of theirs."""
+    theirs = torch.isin(training.to(plain.device), changed.hostile.to(plain.device)).view(-1, 1, 1, 1)
+    return torch.where(theirs, made[index.to(made.device)], plain)

@@ -19,8 +19,10 @@ from oneshot_fl.ledger import Cost
 from oneshot_fl.models.classifiers import upload_bytes
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
+from oneshot_fl.phases.calibrate import Calibration
 from oneshot_fl.phases.class_figures import ClassFigures
 from oneshot_fl.phases.clients.train import TrainedClient
+from oneshot_fl.phases.evaluate import Evaluated
 from oneshot_fl.phases.fidelity import Fidelity
 from oneshot_fl.phases.prepare import RunData
 from oneshot_fl.phases.privacy import Privacy
@@ -82,7 +84,7 @@ def summarise(
         "server": {
             **_server_accuracies(result),
             **by_class(evaluated.server, data.data.class_names),
-            **_sureness(result),
+            **sureness(result.calibration, result.evaluated),
             "model": experiment.student.name,
             "pool_bytes": result.server.pool_bytes,
         },
@@ -195,9 +197,8 @@ def by_class(figures: ClassFigures, names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _sureness(result: RunResult) -> dict[str, Any]:
-    """How well the server knows when it is right."""
-    fitted, evaluated = result.calibration, result.evaluated
+def sureness(fitted: Calibration | None, evaluated: Evaluated) -> dict[str, Any]:
+    """How well the server knows when it is right, with the temperature that was fitted if one was."""
     return {
         "calibration": {**vars(fitted), "ece": evaluated.calibrated_ece} if fitted else None,
         "abstention": [vars(row) for row in evaluated.abstention],

@@ -5,6 +5,7 @@ import pytest
 from oneshot_fl.config.checks import check
 from oneshot_fl.config.images import least_share
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.values import whole_part
 from tests.composing import compose_config
 
 COLOUR = ("data=cifar10", "data.root=.")
@@ -125,6 +126,13 @@ def test_one_ingredient_less_is_no_mistake(overrides):
 )
 def test_a_share_that_holds_an_image_out_or_may_do_so_is_fine(overrides):
     check(compose_config("distill.batch_size=16", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "whole"), [(0.29, 100, 29), (0.57, 100, 57), (0.8, 5, 4), (0.3, 9, 2), (0.0, 7, 0), (1.0, 7, 7)]
+)
+def test_a_share_of_images_is_rounded_down_but_not_for_what_a_float_lacks(share, count, whole):
+    assert whole_part(share, count) == whole
 
 
 def test_the_least_share_gives_one_whole_image_of_any_number():

@@ -171,6 +171,15 @@ def test_copies_of_hostile_clients_images_are_of_what_they_trained_on():
     assert privacy._memorised(AUDIT, data, replace(white, learned=torch.arange(30)), changed).copies == 0.0
 
 
+def test_what_a_trigger_makes_alike_is_as_near_to_test_images_as_to_those_of_hostile_clients():
+    data = _data()
+    plan = ClientPlan(AUDIT.architecture, TRAINING, Classifier())
+    every = replace(PATCH, make=lambda: Backdoor(clients=1, target=0, side=1.0, share=1.0))
+    changed = poisoned(data, [torch.arange(60)], [replace(plan, poison=every)])
+    white = Synthetic(torch.full((4, 1, 8, 8), 255, dtype=torch.uint8), torch.arange(60))
+    assert privacy._memorised(AUDIT, data, white, changed).nearer_to_training == 0.5
+
+
 def test_test_images_are_no_copies_however_many_training_images_there_are():
     """A hundredth of 800 is nearer than the threshold: it lies between the eighth and the ninth of their distances."""
     data, audit = _data(train=3000, test=800), replace(AUDIT, samples=400)

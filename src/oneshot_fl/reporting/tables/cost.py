@@ -14,7 +14,7 @@ from oneshot_fl.reporting.tables.run import Run
 
 Ledger = dict[str, dict[str, Any]]
 """A summary's `cost`."""
-PHASES = ("clients", "stratify", "recite", "distill", "evaluate")
+PHASES = ("prepare", "clients", "stratify", "recite", "distill", "evaluate")
 
 
 def cost_sheets(runs: Iterable[Run]) -> list[Sheet]:
