@@ -283,7 +283,7 @@ def test_how_many_images_it_was_tested_on_is_told_everywhere(uploads, call, tmp_
     ]
     assert told == [3, 3]
     server = json.loads((tmp_path / "out" / "summary.json").read_text())["server"]
-    assert (server["calibration"], len(server["abstention"])) == (None, 10)  # FedAvg makes no images
+    assert (server["calibration"], len(server["abstention"])) == (None, 6)  # FedAvg makes no images
     assert "of 3 images, " in (tmp_path / "out" / "report.html").read_text()
 
 
