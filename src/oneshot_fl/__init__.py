@@ -1,7 +1,7 @@
 """One-shot federated learning: every client uploads its model once, the server makes one good model of them.
 
 The public face: `run` an experiment, `aggregate` other people's uploads, `load` the global model that either left, read
-the `results` of many runs. Threads that run, aggregate or train wait for each other; processes do it side by side.
+the `results` of many runs. Threads that run, aggregate, train or load wait for each other; processes do it side by side.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,6 +32,7 @@ class Result:
     summary: dict[str, Any]
     """`summary.json`; accuracies are fractions."""
     folder: Path
+    """Absolute."""
 
     @property
     def accuracy(self) -> float | None:
@@ -71,8 +72,9 @@ def run(*overrides: str, folder: str | Path | None = None, config_dir: str | Pat
     _check_overrides(overrides, "run")
     _check_paths(folder=folder, config_dir=config_dir, optional=("folder", "config_dir"))
     place = Path("outputs", datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")) if folder is None else Path(folder)
+    found = place.absolute()  # also after the caller has gone to another folder
     with _turn(config_dir):
-        return Result(job(*from_overrides(*overrides), place), place)
+        return Result(job(*from_overrides(*overrides), place), found)
 
 
 def aggregate(
@@ -106,10 +108,10 @@ def aggregate(
     _check_overrides(overrides, "aggregate", first="uploads, ")
     _check_names(allow=allow)
     _check_switches(strict=strict)
-    tested = None if test is None else Path(test)
+    tested, found = None if test is None else Path(test), Path(folder).absolute()
     with _turn(config_dir):
         summary = make(Path(uploads), overrides, out=Path(folder), test=tested, strict=strict, allow=allow)
-    return Result(summary, Path(folder))
+    return Result(summary, found)
 
 
 def train_client(
@@ -156,7 +158,8 @@ def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":
     """The global model in a folder that a run left, or in a model file, in evaluation mode.
 
     `model.predict(images)` takes files, folders, Pillow's pictures or pixels. Called with images `[b, C, H, W]` that
-    are normalised as `model.spec` says, it gives logits `[b, c]`.
+    are normalised as `model.spec` says, it gives logits `[b, c]`. It waits for runs in other threads: a model that is
+    built draws from the random numbers that all threads share.
 
     Args:
         allow: names of functions or classes, not ours, that may be imported to build the model.
@@ -170,7 +173,7 @@ def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":
 
     _check_paths(place=place)
     _check_names(allow=allow)
-    with undisturbed():
+    with one_at_a_time(), undisturbed():
         return loaded(Path(place), allow=allow)
 
 

@@ -2,12 +2,14 @@
 
 import json
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
 import torch
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.process import one_at_a_time
 from oneshot_fl.reporting.tables.__main__ import main
 from oneshot_fl.reporting.tables.runs import read_runs
 from tests.composing import CLIENTS, TINY
@@ -65,6 +67,27 @@ def test_what_a_caller_told_torch_changes_no_result_and_holds_afterwards(ambient
     assert result.summary["server"] == plain.summary["server"]
     assert {each.dtype for each in model.parameters()} == {torch.float32}
     assert not any(each.is_inference() for each in model.parameters())
+
+
+def test_a_model_is_loaded_when_the_run_of_another_thread_has_ended(tmp_path, monkeypatch):
+    """Building it would draw from random numbers that all threads share, and the run would be another one."""
+    order = []
+    monkeypatch.setattr("oneshot_fl.serving.load.load", lambda *_, **__: order.append("loaded"))
+    loading = Thread(target=oneshot_fl.load, args=(tmp_path,))
+    with one_at_a_time():  # as a run has it
+        loading.start()
+        loading.join(0.5)
+        order.append("ended")
+    loading.join()
+    assert order == ["ended", "loaded"]
+
+
+def test_a_result_finds_its_model_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    result = oneshot_fl.run("method=fedavg", *TINY, f"store={tmp_path}/store", folder="mine")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert result.model().spec.size == 8
 
 
 def test_a_run_in_the_folder_of_another_says_so_and_no_model_is_taken_for_the_first_ones(tmp_path, capsys):

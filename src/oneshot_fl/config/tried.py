@@ -12,7 +12,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
 from oneshot_fl.models.soundness import drawn_wrong
-from oneshot_fl.models.trial import NO_LOGITS, alike, answered, are_probabilities, require_all_in_state
+from oneshot_fl.models.trial import NO_LOGITS, OTHERWISE, alike, answered, are_probabilities, require_all_in_state
 from oneshot_fl.seeds import seeded, torch_generator
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
@@ -104,10 +104,7 @@ def require_runs(
         if not classifies and (wrong := drawn_wrong(answer)):
             raise OneshotError(f"{name}: {wrong}")
         if classifies and not alike(model(given[0]), answer):
-            raise OneshotError(
-                f"{name}: its model answers the same images otherwise every time, also in evaluation mode; give what "
-                "its forward draws self.training, as F.dropout(x, p, self.training)"
-            )
+            raise OneshotError(f"{name}: its model {OTHERWISE}")
 
 
 def require_whole(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:

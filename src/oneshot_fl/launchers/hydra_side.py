@@ -140,11 +140,14 @@ class Launch:
         """Run jobs and hand back what Hydra wants to know of each.
 
         Raises:
-            OneshotError: the folder holds another sweep, two jobs have one folder or one lies outside of the sweep's,
-                jobs that failed are not among these or are asked for where no sweep was begun, or a search would have
-                to choose by test images.
+            OneshotError: there is no job, the folder holds another sweep, two jobs have one folder or one lies outside
+                of the sweep's, jobs that failed are not among these or are asked for where no sweep was begun, or a
+                search would have to choose by test images.
         """
         setup_globals()
+        if not overrides:
+            words = [word for word in self.config.hydra.overrides.task if "glob(" in word]
+            raise OneshotError(f"{', '.join(words)}: matches no choice, so that the sweep has no job; name one")
         target = str(self.config.hydra.sweeper._target_)
         if searches(target):  # before anything is trained
             check_objective(target, resolved(without_hydra(self.config)))

@@ -15,6 +15,10 @@ from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.memory import memory_here
 from oneshot_fl.seeds import torch_generator
 
+OTHERWISE = (
+    "answers the same images otherwise every time, also in evaluation mode; give what its forward draws self.training, "
+    "as F.dropout(x, p, self.training)"
+)
 NO_LOGITS = "answers with probabilities instead of logits; leave the softmax at its end out"
 
 
@@ -118,25 +122,30 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
         return
     images = torch.zeros(2, spec.channels, spec.size, spec.size)
     try:
-        answer = answered(model, images, name)
+        answers = [answered(model, images[:count], name) for count in (2, 1)]  # one shows what drops a batch's axis
     except OneshotError:
         raise
     except Exception as error:  # whatever a model raises over its images is its answer
         raise OneshotError(f"{name}: does not run on {tuple(images.shape)} ({named_line(error)})") from error
-    _require_a_number_per_class(answer, spec, name)
-    if are_probabilities(answer):
+    for count, answer in zip((2, 1), answers, strict=True):
+        _require_a_number_per_class(answer, spec, name, count=count)
+    if are_probabilities(answers[0]):
         raise OneshotError(f"{name}: {NO_LOGITS}")
     drawn = torch.rand(images.shape, generator=torch_generator(0, "trial"))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise OneshotError(f"{name}: has no weight that is trained; leave requires_grad_(False) out for some")
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
+    if not alike(model(drawn), model(drawn)):
+        raise OneshotError(f"{name}: {OTHERWISE}")
 
 
-def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str) -> None:
-    """Of a model's answer to two images."""
-    if (own := getattr(answer, "shape", None)) != (2, spec.classes):
-        told = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}"
+def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str, *, count: int = 2) -> None:
+    """Of a model's answer to so many images."""
+    if (own := getattr(answer, "shape", None)) != (count, spec.classes):
+        told, asked = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}", f"{count} images"
         raise OneshotError(
-            f"{name}: is no classifier, it does not answer with one number per class: to 2 images of {spec.classes} "
-            f"classes with {told}"
+            f"{name}: is no classifier, it does not answer with one number per class: to "
+            f"{asked if count > 1 else 'one image'} of {spec.classes} classes with {told}"
         )
 
 

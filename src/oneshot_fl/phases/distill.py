@@ -184,7 +184,10 @@ class DistillModule(LightningModule):
             new = self._generate(name, cast(Source, source), tuple(each.x for each in made))
             made += [self._without_held_out(new, rng)] if len(new.x) else []
         if not made:
-            raise OneshotError("method.source: no source makes images of these channels; choose one that does")
+            raise OneshotError(
+                f"method.source: no source makes an image in round {len(self.history) + 1}; choose one that does, of "
+                "images of these channels too"
+            )
         return made
 
     def _without_held_out(self, made: Made, rng: torch.Generator) -> Made:

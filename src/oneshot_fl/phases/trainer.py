@@ -155,7 +155,16 @@ def precision_here(settings: TrainerSettings) -> Precision:
 def minimise(
     module: LightningModule, loss: Tensor, optimizer: Any, *, closure: Callable[[], None] | None = None
 ) -> None:
-    """One step of an optimiser on a loss, for a module that optimises by hand; `closure` is what its `step` calls."""
+    """One step of an optimiser on a loss, for a module that optimises by hand; `closure` is what its `step` calls.
+
+    Raises:
+        OneshotError: nothing that is trained has a part in the loss.
+    """
+    if not loss.requires_grad:
+        raise OneshotError(
+            "method.objective, method.student or recite.objective: the loss has no gradient, so that nothing would be "
+            "trained; leave .detach() and torch.no_grad() out of a loss term of your own"
+        )
     optimizer.zero_grad()
     module.manual_backward(loss)
     optimizer.step(closure=closure)

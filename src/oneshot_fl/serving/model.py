@@ -152,7 +152,8 @@ class ServedModel(nn.Module):
             return []
         device = place_of(self.model)
         pixels = torch.from_numpy(np.stack([one.pixels for one in batch if one.pixels is not None]))
-        rows = self.probabilities(self.spec.to_input(pixels.to(device))).tolist()
+        kind = next((each.dtype for each in self.model.parameters() if each.is_floating_point()), torch.float32)
+        rows = self.probabilities(self.spec.to_input(pixels.to(device)).to(kind)).tolist()
         return [self._prediction(one.name, row, abstain) for one, row in zip(batch, rows, strict=True)]
 
     def _prediction(self, name: str, row: list[float], abstain: float) -> Prediction:

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
@@ -239,6 +239,17 @@ def test_a_later_batch_has_no_folder_of_an_earlier_one(tmp_path, monkeypatch):
     assert launch([["seed=0"]], 0)[0].status == JobStatus.COMPLETED
     with pytest.raises(OneshotError, match="jobs 0 and 1 would both write into"):
         launch([["seed=1"]], 1)
+
+
+def test_a_sweep_without_a_job_is_no_success(tmp_path):
+    launch = _launch(tmp_path / "sweep", "method=dense")
+    with open_dict(launch.config):
+        launch.config.hydra.overrides.task = ["data=digits", "method=glob(densse*)"]
+    with pytest.raises(
+        OneshotError, match=r"^method=glob\(densse\*\): matches no choice, so that the sweep has no job"
+    ):
+        launch([], 0)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_a_grid_in_batches_is_one_line(tmp_path):

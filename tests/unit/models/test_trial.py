@@ -69,16 +69,20 @@ def test_what_changes_the_images_of_others_is_refused():
 class _OnlyHere(nn.Linear):
     """Looks at numbers, which there are none of on `meta`; may end in a softmax, or run on no such images."""
 
-    def __init__(self, spec, *, ends_in_softmax=False, needs=0.0, several=False, double=False):
+    def __init__(
+        self, spec, *, ends_in_softmax=False, needs=0.0, several=False, double=False, trains=True, squeezed=((),)
+    ):
         super().__init__(spec.channels * spec.size**2, spec.classes)
         self.ends_in_softmax, self.needs, self.several, self.double_ = ends_in_softmax, needs, several, double
+        self.squeezed = squeezed
+        self.requires_grad_(trains)
 
     def forward(self, x):
         if float(x.sum()) < self.needs:
             raise ValueError("too dark")
         logits = super().forward(x.flatten(1))
         logits = logits.double() if self.double_ else logits
-        answer = logits.softmax(dim=1) if self.ends_in_softmax else logits
+        answer = (logits.softmax(dim=1) if self.ends_in_softmax else logits).squeeze(*self.squeezed)
         return (answer, answer) if self.several else answer
 
 
@@ -88,6 +92,8 @@ class _OnlyHere(nn.Linear):
         ({"ends_in_softmax": True}, "^own: answers with probabilities instead of logits; leave the softmax"),
         ({"ends_in_softmax": True, "double": True}, "^own: answers with probabilities"),
         ({"several": True}, "^own: is no classifier, it does not answer with one number per class: .*tuple"),
+        ({"squeezed": ()}, r"^own: is no classifier, .*: to one image of 3 classes with shape \[3\]$"),
+        ({"trains": False}, r"^own: has no weight that is trained"),
         ({"needs": 1.0}, r"^own: does not run on \(2, 1, 8, 8\) \(ValueError: too dark\)"),
     ],
 )
@@ -111,10 +117,16 @@ class _RandomFeatures(nn.Linear):
 
 
 def test_numbers_that_the_state_lacks_are_refused_because_whoever_builds_the_model_has_others():
-    for passes in ({"persistent": True}, {"persistent": False, "moody": True}):
-        check_models([Architecture(recipe_of(_RandomFeatures, name="own", **passes))], SMALL)
+    check_models([Architecture(recipe_of(_RandomFeatures, name="own", persistent=True))], SMALL)
     with pytest.raises(OneshotError, match=r"^own: computes with numbers .* its state_dict\(\) lacks.*register_buffer"):
         check_models([Architecture(recipe_of(_RandomFeatures, name="own", persistent=False))], SMALL)
+
+
+def test_what_answers_otherwise_every_time_is_refused_as_nothing_could_load_what_became_of_it():
+    for persistent in (True, False):
+        own = Architecture(recipe_of(_RandomFeatures, name="own", persistent=persistent, moody=True))
+        with pytest.raises(OneshotError, match=r"^own: answers the same images otherwise every time, .*self\.training"):
+            check_models([own], SMALL)
 
 
 class _Dark(nn.Linear):

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, precision_here, trainer_of
+from oneshot_fl.phases.trainer import cpu_has_bf16, make_trainer, minimise, precision_here, trainer_of
 from tests.parts import CPU
 
 
@@ -142,3 +142,8 @@ def test_sigterm_ends_a_program_that_has_no_handler_for_it_with_143():
     with pytest.raises(SystemExit) as end, trainer_of(OneWeight(), CPU):
         raise SIGTERMException
     assert end.value.code == 143
+
+
+def test_a_loss_that_nothing_trained_has_a_part_in_is_one_line():
+    with pytest.raises(OneshotError, match=r"^method\.objective, .*: the loss has no gradient"):
+        minimise(OneWeight(), torch.tensor(1.0), None)

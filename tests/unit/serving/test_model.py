@@ -48,6 +48,16 @@ def test_a_model_without_parameters_answers_too():
     assert [one.label for one in served.predict(WHITE)] == ["bright"]
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_a_model_in_another_precision_is_given_images_in_it(kind):
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), Brightness())
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    served = ServedModel(model, SPEC, ("dark", "bright"), temperature=1.0).to(kind)
+    (found,) = served.predict(WHITE)
+    assert found.probability == pytest.approx(1 / (1 + math.exp(-1)), abs=1e-3)
+
+
 def test_called_with_a_tensor_it_is_the_model_itself():
     x = torch.ones(3, 1, 2, 2)
     assert _served(temperature=4.0)(x).tolist() == Brightness()(x).tolist()
