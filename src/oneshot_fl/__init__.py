@@ -1,7 +1,7 @@
 """One-shot federated learning: every client uploads its model once, the server makes one good model of them.
 
 The public face: `run` an experiment, `aggregate` other people's uploads, `load` the global model that either left, read
-the `results` of many runs. Threads that run, aggregate, train or load wait for each other; processes do it side by side.
+the `results` of many runs. Threads that run, aggregate, train or load take turns; processes do not.
 """
 
 from collections.abc import Collection, Iterator, Sequence
