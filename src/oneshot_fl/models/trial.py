@@ -142,10 +142,11 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
 def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str, *, count: int = 2) -> None:
     """Of a model's answer to so many images."""
     if (own := getattr(answer, "shape", None)) != (count, spec.classes):
-        told, asked = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}", f"{count} images"
+        told = f"a {type(answer).__name__}" if own is None else f"shape {[*own]}"
+        asked = "one image" if count == 1 else f"{count} images"
         raise OneshotError(
-            f"{name}: is no classifier, it does not answer with one number per class: to "
-            f"{asked if count > 1 else 'one image'} of {spec.classes} classes with {told}"
+            f"{name}: is no classifier, it does not answer with one number per class: to {asked} of {spec.classes} "
+            f"classes with {told}"
         )
 
 
