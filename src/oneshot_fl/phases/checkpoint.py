@@ -12,6 +12,7 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.process import say
 from oneshot_fl.seeds import rng_states, set_rng_states
 
 
@@ -20,13 +21,16 @@ class RoundCheckpoint(Callback):
 
     Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
     student, other parts that keep something, optimisers, the scale of losses (of 16-mixed), random states and history
-    go into one file that is replaced atomically. Where one of these files is damaged or missing, training starts anew.
+    go into one file that is replaced atomically. Where one of these files is damaged or missing, training starts anew;
+    so it does where a part of a user's own kept something that is not saved, in a plain attribute.
     """
 
     def __init__(self, folder: Path) -> None:
         self.file, self.folder = folder / "rounds.pt", folder
         self.meter = Meter()
         self.written = 0
+        self.began: dict[str, Any] = {}
+        """Plain attributes of users' parts when this process began with them."""
         self.entries: list[dict[str, torch.Tensor]] = []
         self.saved = self._read()
         self.passes = Passes(self.cost_before.macs or 0)
@@ -34,6 +38,12 @@ class RoundCheckpoint(Callback):
     def _read(self) -> dict[str, Any] | None:
         saved: dict[str, Any] | None = read_work(self.file)
         if saved is None:
+            return None
+        if saved["unsaved"]:
+            say(
+                f"distillation: begins anew, as what {', '.join(saved['unsaved'])} kept was not saved; keep it in a "
+                "buffer (docs/howto/method.md) and a run goes on where it was stopped"
+            )
             return None
         found = [read_work(self._batch_file(number)) for number in saved["pool"]]
         self.entries = [entry for entry in found if entry is not None]
@@ -56,6 +66,7 @@ class RoundCheckpoint(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
+        self.began = _plain(pl_module)
         self.restore(pl_module, trainer.optimizers)
         if self.saved is not None:
             trainer.precision_plugin.load_state_dict(self.saved["precision"])
@@ -95,6 +106,7 @@ class RoundCheckpoint(Callback):
                 "held": module.held,
                 "pool": pool,
                 "cost": asdict(total([self.counted, self.meter.spent()])),
+                "unsaved": [name for name, value in _plain(module).items() if self.began.get(name) != value],
             },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)
@@ -110,6 +122,30 @@ class RoundCheckpoint(Callback):
 def _lasting(module: Any) -> dict[str, nn.Module]:
     """Every part of a `DistillModule` that may keep something from one round to the next, a user's own among them."""
     always = {name: getattr(module, name) for name in ("student", "sources", "ensemble", "starts")}
-    terms = {f"{who}.{name}": term for who, each in module.objectives.items() for name, term in each.terms.items()}
-    others = {"perturb": module.perturb, **terms}
+    others = {"perturb": module.perturb, **_terms(module)}
     return always | {name: part for name, part in others.items() if isinstance(part, nn.Module)}
+
+
+def _terms(module: Any) -> dict[str, Any]:
+    return {f"{who}.{name}": term for who, each in module.objectives.items() for name, term in each.terms.items()}
+
+
+def _plain(module: Any) -> dict[str, Any]:
+    """What tells whether a plain attribute of a user's part is another by now: numbers, texts, lengths, tensors."""
+    sources = dict(zip(module.names, module.sources, strict=True))
+    parts = {"ensemble": module.ensemble, "perturb": module.perturb, **sources, **_terms(module)}
+    own = {name: part for name, part in parts.items() if not type(part).__module__.startswith("oneshot_fl.")}
+    return {
+        f"{name} ({type(part).__name__}.{key})": _token(value)
+        for name, part in own.items()
+        for key, value in getattr(part, "__dict__", {}).items()
+        if not key.startswith("_") and key != "training"
+    }
+
+
+def _token(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return id(value), value._version
+    return (
+        len(value) if isinstance(value, list | dict | set) else value if isinstance(value, int | float | str) else None
+    )

@@ -588,12 +588,35 @@ class Counting(nn.Module):
     ids=["perturbation", "term"],
 )
 def test_a_run_that_goes_on_has_what_parts_of_a_users_own_have_kept(
-    data, server, context, tmp_path, monkeypatch, slots
+    data, server, context, tmp_path, monkeypatch, capsys, slots
 ):
     whole = _distill(data, server, context, _method(**slots))
     again = replace(context, store=Store(tmp_path / "other"))
     resumed = _stopped_and_resumed(partial(_distill, data, server, again, _method(**slots)), monkeypatch)
     assert _same(resumed.model, whole.model)
+    assert "begins anew" not in capsys.readouterr().err
+
+
+class Counted(LogitAverage):
+    """An ensemble that grows surer with every answer, and counts them where nobody looks."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.answers = 0
+
+    def forward(self, votes):
+        self.answers += 1
+        return super().forward(votes) * (1 + 0.1 * self.answers)
+
+
+def test_a_run_whose_own_part_kept_something_unsaved_begins_anew(data, server, context, tmp_path, monkeypatch, capsys):
+    method = _method(ensemble=recipe_of(Counted))
+    whole = _distill(data, server, context, method)
+    again = replace(context, store=Store(tmp_path / "other"))
+    assert "begins anew" not in capsys.readouterr().err
+    resumed = _stopped_and_resumed(partial(_distill, data, server, again, method), monkeypatch)
+    assert _same(resumed.model, whole.model)
+    assert "begins anew, as what ensemble (Counted.answers) kept was not saved" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_draws_as_before_from_all_generators_that_code_shares(data, server, context, monkeypatch):
