@@ -28,17 +28,9 @@ _turn = threading.RLock()
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """What threads of one process would disturb each other in, who share torch's random numbers and Hydra's state.
-
-    A Ctrl-C, of which Lightning makes a `SystemExit`, comes out as the `KeyboardInterrupt` that it was.
-    """
+    """What threads of one process would disturb each other in, who share torch's random numbers and Hydra's state."""
     with _turn:
-        try:
-            yield
-        except SystemExit as end:
-            if isinstance(end.__context__, KeyboardInterrupt):
-                raise end.__context__ from None
-            raise
+        yield
 
 
 def print_whatever_it_is() -> None:

@@ -205,24 +205,6 @@ def test_threads_wait_for_each_other_and_one_may_go_deeper():
     assert over == ["first", "other"]
 
 
-def _stopped():
-    raise KeyboardInterrupt
-
-
-def _as_lightning_does():
-    try:
-        _stopped()
-    except KeyboardInterrupt:
-        sys.exit(1)
-
-
-def test_what_a_library_made_of_ctrl_c_is_one_again():
-    with pytest.raises(KeyboardInterrupt), one_at_a_time():
-        _as_lightning_does()
-    with pytest.raises(SystemExit, match="3"), one_at_a_time():
-        sys.exit(3)
-
-
 def test_a_stop_is_no_exception_and_no_keyboard_interrupt():
     assert not issubclass(Interrupted, Exception | KeyboardInterrupt)
 

@@ -36,8 +36,7 @@ def _chosen(hydra: Any) -> Iterator[tuple[str, str | None]]:
 
 def _check_with_parts(group: str, name: str | None, folders: Sequence[Path]) -> None:
     """One choice, and what the file that is read takes from others in turn."""
-    check_one_file(group, name, folders)
-    read = next((file for folder in folders if (file := _file(folder, group, name)).is_file()), None)
+    read = check_one_file(group, name, folders)
     if read and len(folders) > 1:
         for part in _parts(read, group):
             _check_with_parts(*part, folders)
@@ -73,20 +72,20 @@ def place_of(hydra: Any, source: Any) -> str:
     return str(Path(hydra.runtime.cwd, source.path) if source.schema == "file" else source.path)
 
 
-def check_one_file(group: str, name: str | None, folders: Iterable[str | Path]) -> None:
-    """The file of one choice of a group (`""`: the primary one) is the only one of its name, or all say the same.
+def check_one_file(group: str, name: str | None, folders: Iterable[str | Path]) -> Path | None:
+    """The file of one choice of a group (`""`: the primary one), the only one of its name, or all say the same.
+
+    Returns:
+        The one that is read; None where no folder has any.
 
     Raises:
         OneshotError: they do not.
     """
-    files = [file for folder in folders if (file := _file(folder, group, name)).is_file()]
+    files = [file for folder in folders if (file := Path(folder, group, f"{name}.yaml")).is_file()]
     for file in files[1:]:
         if not cmp(file, files[0], shallow=False):
             raise OneshotError(
                 f"{f'{group}={name}' if group else f'{name}.yaml'}: {file} is not read, as {files[0]} has that name "
                 "and comes first; give it another name"
             )
-
-
-def _file(folder: str | Path, group: str, name: str | None) -> Path:
-    return Path(folder, group, f"{name}.yaml")
+    return files[0] if files else None

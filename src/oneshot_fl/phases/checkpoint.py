@@ -12,7 +12,9 @@ from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
+from oneshot_fl.parts.slots import of_source
 from oneshot_fl.process import say
+from oneshot_fl.recipe import is_ours
 from oneshot_fl.seeds import rng_states, set_rng_states
 
 
@@ -120,24 +122,24 @@ class RoundCheckpoint(Callback):
 
 
 def _lasting(module: Any) -> dict[str, nn.Module]:
-    """Every part of a `DistillModule` that may keep something from one round to the next, a user's own among them."""
-    always = {name: getattr(module, name) for name in ("student", "sources", "ensemble", "starts")}
-    others = {"perturb": module.perturb, **_terms(module)}
-    return always | {name: part for name, part in others.items() if isinstance(part, nn.Module)}
+    """Every part of a `DistillModule` that may keep something from one round to the next."""
+    parts = {"student": module.student, "starts": module.starts, **_chosen(module)}
+    return {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
 
 
-def _terms(module: Any) -> dict[str, Any]:
-    return {f"{who}.{name}": term for who, each in module.objectives.items() for name, term in each.terms.items()}
+def _chosen(module: Any) -> dict[str, Any]:
+    """The parts that a user may have written, by what they are."""
+    sources = {of_source(name): each for name, each in zip(module.names, module.sources, strict=True)}
+    terms = {f"{who}.{name}": term for who, each in module.objectives.items() for name, term in each.terms.items()}
+    return {"ensemble": module.ensemble, "perturb": module.perturb, **sources, **terms}
 
 
 def _plain(module: Any) -> dict[str, Any]:
     """What tells whether a plain attribute of a user's part is another by now: numbers, texts, lengths, tensors."""
-    sources = dict(zip(module.names, module.sources, strict=True))
-    parts = {"ensemble": module.ensemble, "perturb": module.perturb, **sources, **_terms(module)}
-    own = {name: part for name, part in parts.items() if not type(part).__module__.startswith("oneshot_fl.")}
     return {
         f"{name} ({type(part).__name__}.{key})": _token(value)
-        for name, part in own.items()
+        for name, part in _chosen(module).items()
+        if not is_ours(type(part).__module__)
         for key, value in getattr(part, "__dict__", {}).items()
         if not key.startswith("_") and key != "training"
     }
@@ -146,6 +148,6 @@ def _plain(module: Any) -> dict[str, Any]:
 def _token(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return id(value), value._version
-    return (
-        len(value) if isinstance(value, list | dict | set) else value if isinstance(value, int | float | str) else None
-    )
+    if isinstance(value, list | dict | set):
+        return len(value)
+    return value if isinstance(value, int | float | str) else None

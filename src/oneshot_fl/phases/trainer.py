@@ -17,6 +17,7 @@ from oneshot_fl.devices import cpu_has_bf16
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.layout import to_channels_last
 from oneshot_fl.phases.replay import Replays
+from oneshot_fl.process import Interrupted
 from oneshot_fl.values import Count
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -124,14 +125,18 @@ def trainer_of(
     A Trainer's parts refer to each other in circles that Python frees when it happens to look: until then the module
     and its optimiser stay in memory, 30 MB per class of a stratification at 28x28.
 
-    Raises:
-        SystemExit: 143, where SIGTERM came and nobody had a handler for it: Lightning's own ends a program with 0.
+    Where nobody has a handler of his own Lightning makes a `SystemExit` of both ways to stop. A Ctrl-C comes out as the
+    `KeyboardInterrupt` that it was, and SIGTERM, which would end the program with 0, as a `SystemExit` with 143.
     """
     trainer = make_trainer(settings, epochs=epochs, callbacks=callbacks)
     try:
         yield trainer
     except SIGTERMException:
-        raise SystemExit(128 + signal.SIGTERM) from None
+        raise SystemExit(Interrupted(signal.SIGTERM).exit_code) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise end.__context__ from None
+        raise
     finally:
         module.trainer = None
         vars(trainer).clear()

@@ -1,4 +1,5 @@
 import gc
+import sys
 import weakref
 from dataclasses import replace
 
@@ -135,6 +136,24 @@ def _train_one_weight(*, batches):
     except TypeError:
         assert batches == ["no number"]
     return seen
+
+
+def _stopped():
+    raise KeyboardInterrupt
+
+
+def _as_lightning_does():
+    try:
+        _stopped()
+    except KeyboardInterrupt:
+        sys.exit(1)
+
+
+def test_what_a_library_made_of_ctrl_c_is_one_again():
+    with pytest.raises(KeyboardInterrupt), trainer_of(OneWeight(), CPU):
+        _as_lightning_does()
+    with pytest.raises(SystemExit, match="3"), trainer_of(OneWeight(), CPU):
+        sys.exit(3)
 
 
 def test_sigterm_ends_a_program_that_has_no_handler_for_it_with_143():
