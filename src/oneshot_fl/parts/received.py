@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.parts.slots import Made
+from oneshot_fl.parts.slots import Made, Perturb, Teacher
 
 
 def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Made:
@@ -34,7 +34,7 @@ def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Ma
             f"{key}: makes images of {_told(made.x)}, and these data's are floating-point numbers of shape "
             f"[n, {', '.join(map(str, shape))}]"
         )
-    if finite and not bool(torch.isfinite(made.x).all()):
+    if finite and not _finite(made.x):
         raise OneshotError(f"{key}: makes images with pixels that are not finite (NaN or infinite)")
     n = len(made.x)
     if made.trust is not None and (not _is_float(made.trust) or made.trust.shape != (n,)):
@@ -60,17 +60,29 @@ def chance(drawn: Any) -> Tensor:
     )
 
 
-def perturbed(answer: Any, x: Tensor) -> Tensor:
-    """What a perturbation made of images `[b, C, H, W]`, as it is, but for such of float64 or float16.
+def perturbed(perturb: Perturb, x: Tensor, teacher: Teacher, drawn: Tensor, *, finite: bool) -> Tensor:
+    """What a perturbation makes of images `[b, C, H, W]`, as it is, but for such of float64 or float16.
+
+    It may write into the images that it is given: `x` itself is left alone.
+
+    Args:
+        finite: whether pixels must stay finite, which waits for the device.
 
     Raises:
-        OneshotError: it is no images of the same shape.
+        OneshotError: it is no images of the same shape; or finite pixels are so no longer.
     """
+    answer = perturb(x.clone(), teacher, drawn)
     if not _is_float(answer) or answer.shape != x.shape:
         raise OneshotError(
             f"method.perturb: returns {_told(answer)}, and must return as many images as it is given, {_told(x)} here"
         )
+    if finite and not _finite(answer) and _finite(x):
+        raise OneshotError("method.perturb: makes pixels that are not finite (NaN or infinite) of images that are")
     return _as_models_take(answer)
+
+
+def _finite(images: Tensor) -> bool:
+    return bool(torch.isfinite(images).all())
 
 
 def _as_models_take(images: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from oneshot_fl.parts.received import chance, perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp, of_source
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
-from oneshot_fl.phases.replay import repeated, to_capture
+from oneshot_fl.phases.replay import is_known, repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
 from oneshot_fl.seeds import torch_generator
@@ -270,8 +270,7 @@ class DistillModule(LightningModule):
     def _student_loss(self, entry: Entry, drawn: Tensor | None) -> Tensor:
         x = entry.x
         if self.perturb is not None and drawn is not None:
-            own = x.clone()  # it may write there, and what is recalled is of the pool's images
-            x = perturbed(self.perturb(own, lambda x: self._taught(x, entry.y), drawn), x)
+            x = perturbed(self.perturb, x, partial(self._taught, y=entry.y), drawn, finite=not is_known(self.perturb))
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
             teacher = self._recalled(entry) if kept else self._taught(x, entry.y)

@@ -40,7 +40,12 @@ def captures(optimizer: torch.optim.Optimizer, parts: Iterable[Any]) -> bool:
     A part of a user's own may count its calls, and so may an optimiser of another library.
     """
     known = type(optimizer) is torch.optim.SGD or (_home(optimizer) == "torch" and "capturable" in optimizer.defaults)
-    return known and all(_home(part) in KNOWN for part in parts)
+    return known and all(map(is_known, parts))
+
+
+def is_known(part: Any) -> bool:
+    """Whether its class is of a package of which we know what a step does, and none of a user's own."""
+    return _home(part) in KNOWN
 
 
 def to_capture(

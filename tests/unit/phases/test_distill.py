@@ -112,6 +112,19 @@ def test_what_a_perturbation_of_ones_own_returns_instead_of_images_is_told_by_it
         module._student_loss(entry, torch.empty(0))
 
 
+def test_pixels_that_a_perturbation_of_ones_own_makes_infinite_are_told_by_its_key_and_no_learning_rate_is_blamed():
+    module = _module([FixedLogits([0.0, 4.0, 3.0])], lambda x, teacher, drawn: x / 0)
+    given = [
+        module._entry(Made(x, torch.tensor([0, 1])))
+        for x in (torch.ones(2, 1, 8, 8), torch.full((2, 1, 8, 8), torch.inf))
+    ]
+    with pytest.raises(
+        OneshotError, match=r"^method\.perturb: makes pixels that are not finite .* of images that are$"
+    ):
+        module._student_loss(given[0], torch.empty(0))
+    module._student_loss(given[1], torch.empty(0))  # they came so: a source's generator diverged
+
+
 def test_a_perturbation_of_ones_own_that_draws_no_tensor_is_told_by_its_key():
     module = _module([FixedLogits([0.0, 4.0, 3.0])], SimpleNamespace(draw=lambda count, rng: None))
     module.pool.add(module._entry(Made(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))))
