@@ -70,6 +70,11 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def is_of_development(summary: Mapping[str, Any]) -> bool:
+    """Whether its figures are of training images held back (`development=true`), not of the test set."""
+    return bool(summary["settings"].get("development"))
+
+
 def _usual_rounds(cfg: DictConfig) -> int | None:
     """What `distill.rounds` is of methods for which nobody says how many they need; None where only this one has it."""
     bare = deepcopy(cfg)

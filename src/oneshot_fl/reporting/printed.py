@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from oneshot_fl.config.record import is_of_development
 from oneshot_fl.reporting.summary import distances_of, privacy_metrics
 
 LISTED = 12
@@ -35,7 +36,8 @@ def _plain(metric: str) -> str:
 
 def _table(summary: Mapping[str, Any]) -> Table:
     title = f"{summary['method']} on {summary['data']}, {summary['partition']['name']}, seed {summary['seed']}"
-    header = ("who", "model", "samples", "test accuracy", "balanced")
+    accuracy = "accuracy in development" if is_of_development(summary) else "test accuracy"
+    header = ("who", "model", "samples", accuracy, "balanced")
     table = Table(*header, title=f"{title} (budget {summary['budget']})")
     for k, client in enumerate(summary["clients"]):
         told = _pair(client) if client["accuracy"] is not None else (_untested(client), "")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oneshot_fl.config.record import is_of_development
 from oneshot_fl.errors import printable
 from oneshot_fl.serving.model import ServedModel, Source
 
@@ -55,7 +56,7 @@ def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Se
         summary: of a run, or of an aggregation, which has no figures of classes.
     """
     of_run = None if summary is None or is_of_aggregation(summary) else summary
-    figures = [_figures(of_run["server"])] if of_run else []
+    figures = [_figures(of_run)] if of_run else []
     tested = summary is not None and summary["server"]["accuracy_last"] is not None
     limits = LIMITS.format(tested=TESTED if tested else UNTESTED)
     parts = [_title(summary), _what(served, summary), _usage(served, files), _classes(served, of_run), *figures, limits]
@@ -165,17 +166,18 @@ def _usage(served: ServedModel, files: Sequence[str]) -> str:
 def _input(served: ServedModel) -> str:
     """As `data.decode` does it, which whoever has the card need not have."""
     spec, white = served.spec, served.tones.max_value
-    done = (
-        "are refused, and so are colours"
+    deep = (
+        "Greys and colours of more than 8 bits are refused"
         if white is None
-        else f"are multiplied by 255 / {white:g}\nand rounded before that, and these lines refuse them"
+        else f"Greys of more than 8 bits are multiplied by 255 / {white:g}\n"
+        "and rounded before that, and these lines refuse them"
     )
     return INPUT.format(
         size=spec.size,
         channels=spec.channels,
         mode="L" if spec.grey else "RGB",
         background=served.tones.background,
-        deep=f"Greys of more than 8 bits {done}",
+        deep=deep,
     )
 
 
@@ -191,13 +193,15 @@ def _classes(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
     return "\n".join(["## Classes", "", *header, *rows])
 
 
-def _figures(server: Mapping[str, Any]) -> str:
+def _figures(summary: Mapping[str, Any]) -> str:
+    on = "training images held back (`development=true`)" if is_of_development(summary) else "the test set"
+    server = summary["server"]
     fitted = server["calibration"]
     after = f", {_percent(fitted['ece'])} with the temperature" if fitted else ""
     accuracy, balanced = _percent(server["accuracy_last"]), _percent(server["balanced_accuracy"])
     return "\n".join(
         [
-            "## On the test set",
+            f"## On {on}",
             "",
             f"Accuracy {accuracy}, balanced {balanced}, macro AUROC {_figure(server['macro_auroc'])};",
             f"calibration error (ECE) {_percent(server['ece'])}{after}.",

@@ -19,6 +19,7 @@ SUMMARY = {
     "data": "scans",
     "data_sha256": "0123456789abcdef" * 4,
     "models": {"server": "cnn2"},
+    "settings": {},
     "partition": {"name": "dirichlet", "sizes": [10, 20]},
     "versions": {"oneshot_fl": "1", "torch": "2"},
     "server": {
@@ -52,6 +53,13 @@ def test_a_card_tells_every_class_with_its_figures_and_says_where_there_are_none
     ):
         assert line in card.splitlines()
     assert "Files: `model.onnx`. Input `pixels`: float32 `[b, 1, 8, 8]` in [0, 1]" in card
+
+
+def test_figures_of_training_images_are_not_called_the_test_sets():
+    assert "## On the test set" in model_card(SERVED, SUMMARY, []).splitlines()
+    card = model_card(SERVED, {**SUMMARY, "settings": {"development": True}}, [])
+    assert "## On training images held back (`development=true`)" in card.splitlines()
+    assert "## On the test set" not in card
 
 
 def test_private_and_hostile_clients_are_told_of_where_there_are_some():
@@ -156,7 +164,7 @@ def test_how_an_image_becomes_the_input_is_told_in_a_sentence():
         "divided by 255",
     ):
         assert part in told(background=7)
-    assert "Greys of more than 8 bits are refused, and so are colours." in told()
+    assert "Greys and colours of more than 8 bits are refused." in told()
     assert (
         "Greys of more than 8 bits are multiplied by 255 / 4095 and rounded before that, and these lines refuse them."
         in told(max_value=4095)

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import count, permutations
 from typing import Any
 
+from oneshot_fl.reporting.tables.conditions import conditions
 from oneshot_fl.reporting.tables.differences import Settings, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.measures import Measure
@@ -26,7 +27,7 @@ class Setting:
 
     number: int
     name: str
-    """Data and partition, short; of settings that would be called alike also what they differ in."""
+    """Data, partition and conditions, short; of settings that would be called alike also what they differ in."""
     apart: str
     """What a number in the name stands for; empty where there is none."""
     title: str
@@ -61,7 +62,7 @@ def settings_of(runs: Iterable[Run]) -> list[Setting]:
     """The settings of all runs whose configuration is known, by data and partition."""
     groups = comparable(run for run in runs if run.settings)
     groups.sort(key=lambda group: (group[0].data, group[0].partition, group[0].spread))
-    short = [f"{group[0].data}, {group[0].split}" for group in groups]
+    short = [", ".join([first.data, first.split, *conditions(first)]) for first, *_ in groups]
     names = map(_named, short, set_apart(short, shared_of(groups)), count(1))
     told = zip(names, titles(groups), map(rows_of, groups), strict=True)
     return [Setting(number, *name, title, _in_order(rows)) for number, (name, title, rows) in enumerate(told)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.conditions import conditions
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
 from oneshot_fl.reporting.tables.format import Sheet, interval, percent
@@ -300,11 +301,18 @@ def reasons(runs: list[Run]) -> list[str]:
 
 
 def describe(run: Run) -> str:
-    """Data, partition, architectures and budget of a group of runs in one line."""
+    """Data, partition, architectures, conditions and budget of a group of runs in one line."""
     hidden = ("name", "min_samples", "retries", "_target_", "_partial_")
     partition = {key: value for key, value in run.setting("partition", {}).items() if key not in hidden}
     values = ", ".join(f"{key}={value}" for key, value in partition.items())
-    told = [run.data, f"{run.partition}({values})", held_out(run), run.architectures, other_server(run)]
+    told = [
+        run.data,
+        f"{run.partition}({values})",
+        held_out(run),
+        run.architectures,
+        other_server(run),
+        *conditions(run),
+    ]
     return f"{', '.join(filter(None, told))}, budget {run.budget} ({local_epochs(run)}, {server_rounds(run)})"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from oneshot_fl.reporting.tables.conditions import CONDITIONS, words_of
 from oneshot_fl.reporting.tables.differences import Settings, below, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.own import held_out, local_epochs, names_of, other_server, server_rounds, shared_of
 from oneshot_fl.reporting.tables.run import SPREADS, Run
@@ -32,6 +33,7 @@ FACTS = (
     Fact(held_out, ("proxy",)),
     Fact(lambda run: run.architectures, ("of", "models")),
     Fact(other_server, ("of.server", "models")),
+    *(Fact(partial(words_of, condition), (condition.key,)) for condition in CONDITIONS),
     Fact(lambda run: f"budget {run.budget}", ()),
 )
 """In the order in which they are told."""

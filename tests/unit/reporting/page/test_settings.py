@@ -30,15 +30,22 @@ def test_settings_that_differ_in_little_say_in_what_and_those_that_differ_in_muc
 
 
 def test_a_number_stands_for_the_settings_that_are_not_null_of_those_that_differ(make_run):
-    private = {"epsilon": 8, "delta": 0.001, "clip": 1.0}
-    runs = [make_run(settings={"clients": each}) for each in (private, private | {"epsilon": 2}, {})]
+    slow = {"patience": 8, "least_improvement": 0.001, "best_of_so_many": 10}
+    runs = [make_run(settings={"clients": each}) for each in (slow, slow | {"patience": 2}, {})]
     settings = settings_of([*runs, make_run(data="svhn")])
     assert [each.apart for each in settings] == [
-        "clients.epsilon=8, clients.delta=0.001, clients.clip=1.0",
-        "clients.epsilon=2, clients.delta=0.001, clients.clip=1.0",
+        "clients.patience=8, clients.least_improvement=0.001, clients.best_of_so_many=10",
+        "clients.patience=2, clients.least_improvement=0.001, clients.best_of_so_many=10",
         "nothing that the others set",
         "",
     ]
+
+
+def test_a_condition_is_part_of_the_name_also_where_all_share_it(make_run):
+    attacked = {"attack": {"name": "scale", "factor": 10.0}}
+    (setting,) = settings_of([make_run(settings=attacked), make_run(settings=attacked, seed=1)])
+    assert setting.name == "mnist, dirichlet 0.1, attack scale"
+    assert "attack scale" in setting.title
 
 
 def test_a_name_that_says_what_differs_stands_for_nothing_more(make_run):

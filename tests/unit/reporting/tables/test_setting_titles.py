@@ -79,10 +79,9 @@ def test_an_attack_is_told_by_its_name(titles):
     noise = {"name": "noise", "_target_": "lab.Noise", "deviation": 1.0}
     flip = {"name": "flip", "_target_": "lab.Flip", "fraction": 0.5}
     told = titles({}, _settings(attack=noise), _settings(attack=flip))
-    assert told.each == ["without", "attack=noise", "attack=flip"]
-    told = titles(_settings(attack=noise), _settings(attack=flip))
-    assert told.each == ["attack.name=noise", "attack.name=flip"]
-    assert told.untold == ["attack.deviation", "attack.fraction"]
+    assert told.each == ["without", "attack noise", "attack flip"]
+    assert titles(_settings(attack=noise), _settings(attack=flip)).each == ["attack noise", "attack flip"]
+    assert "attack noise" in titles(_settings(attack=noise), _settings(attack=noise, data={"name": "svhn"})).shared
 
 
 def test_two_strengths_of_an_attack_are_told_apart(titles):
