@@ -12,7 +12,7 @@ from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.ledger import NOTHING
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
-from oneshot_fl.parts.uploads import ClassifierUpload, Quarantined
+from oneshot_fl.parts.uploads import ClassifierUpload, Quarantined, Uploads
 from oneshot_fl.phases.clients.train import TrainedClient
 from oneshot_fl.pipeline import admit, received, run, serve
 from oneshot_fl.tracking.progress import Progress
@@ -57,6 +57,13 @@ def test_a_method_cannot_do_without_a_kind_of_uploads_that_was_turned_away(metho
     line = rf"^method={method}: needs {kind}, and none is left; turned away: client 7: draws nothing \(and 1 more\)$"
     with pytest.raises(NothingLeftError, match=line):
         _admitted(method, left, context)
+
+
+@pytest.mark.parametrize("method", ["dense", "fedmho"])
+def test_why_no_upload_is_left_stands_in_the_error_which_is_what_tables_and_programs_are_told(method, context):
+    line = r"^no upload is left: all were turned away: client 7: draws nothing \(and 1 more\)$"
+    with pytest.raises(NothingLeftError, match=line):
+        _admitted(method, Uploads((), ()), context)
 
 
 def test_what_a_method_does_not_need_may_be_turned_away(context):

@@ -18,6 +18,8 @@ T = TypeVar("T")
 KINDS: tuple[KindName, ...] = ("classifier", "cvae")
 GROUPS: dict[KindName, str] = {"classifier": "model", "cvae": "cvae"}
 """The config group of what each kind trains."""
+SOME = {"model": ("cnn2", "lenet5", "resnet18"), "cvae": ("cvae_mlp", "cvae_conv2", "cvae_conv3")}
+"""A few of each group, for the line that says how several are chosen."""
 
 
 def kinds(cfg: DictConfig) -> list[KindName]:
@@ -97,7 +99,7 @@ def _assigned(cfg: DictConfig, group: str) -> list[DictConfig]:
     if missing or not 1 <= len(node.names) <= clients:
         raise OneshotError(
             f"{group}.names: needs between 1 and {clients} names (partition.clients), which are assigned round robin, "
-            f"for instance '{group}.names=[cnn2,lenet5,resnet18]'"
+            f"for instance '{group}.names=[{','.join(SOME[group][:clients])}]'"
         )
     nodes = [architecture(name, group) for name in node.names]
     if node.get("shares") is None:

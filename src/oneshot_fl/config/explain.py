@@ -15,12 +15,14 @@ from oneshot_fl.config.words import key_of, reading, values_of
 
 TABLES = ("clients.lr_of",)
 """Keys that are null or a table whose entries have names that no file lists."""
+OTHERS = {"No trials are completed yet.": "no trial of the search has succeeded; the lines above say why"}
+"""What others' errors mean, as Optuna's where it is asked for the best of none."""
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
     """One plain line for an error while the configuration of `arguments` was composed, whoever raised it."""
     text = " ".join(str(error).split())
-    if line := _of_a_word(error, text) or _of_a_choice(text):
+    if line := _of_a_word(error, text) or _of_a_choice(text) or _of_a_value(text, arguments) or OTHERS.get(text):
         return line
     if match := re.search(r"Could not override '([^']+)'", text):
         return _of_a_table(match[1], arguments) or no_such_key(match[1], all_keys())
@@ -40,12 +42,33 @@ def _of_a_choice(text: str) -> str | None:
     Hydra replaces what the chosen files name, and adds only what they do not.
     """
     if match := re.search(r"Could not override '([^']+)'.* To append to your default list use (\+\S+)", text):
-        return f"{match[1]}: nothing that is chosen names one to be replaced; to add it write {match[2]}"
+        beside = f"; beside other sources, which have names, {_named_source(match[2])}" * (match[1] == "method/source")
+        return f"{match[1]}: nothing that is chosen names one to be replaced; to add it write {match[2]}{beside}"
     if match := re.search(r"Multiple values for (\S+)\. |(\S+) appears more than once in the final defaults", text):
         group = match[1] or match[2]
         return f"{group}: one is chosen already; to replace it write {group}=NAME, without +"
     if match := re.search(r"force-add of config groups is not supported: '\+\+(.+)'", text):
         return f"++{match[1]}: a choice takes no ++; write {match[1]} to replace one, or +{match[1]} to add one"
+    return None
+
+
+def _named_source(word: str) -> str:
+    """`+method/source=NAME` as the word that gives the source a name of its own in a method of several."""
+    group, _, name = word.partition("=")
+    return f"{group}@method.source.{name}={name}"
+
+
+def _of_a_value(text: str, arguments: Sequence[str]) -> str | None:
+    """What is wrong with a list, a table or one value where the chosen files have another of the three."""
+    if match := re.search(r"Error merging override (.+)", text):
+        anew = shlex.join([f"~{key_of(match[1])}", f"+{match[1]}"])
+        return (
+            f"{match[1]}: a list cannot take the place of a table, nor a table that of a list or of one value; write "
+            f"{anew} to leave out what the chosen files have there"
+        )
+    if match := re.search(r"invalid literal for int\(\) with base 10: '(.+)'", text):
+        word = next((each for each in arguments if f".{match[1]}" in key_of(each)), match[1])
+        return f"{word}: the chosen files have a list there, whose entries have numbers and no names; set it as a whole"
     return None
 
 

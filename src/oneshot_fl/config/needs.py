@@ -63,6 +63,11 @@ def check_kinds(cfg: DictConfig) -> None:
             f"method={cfg.method.name}: needs clients that upload classifiers, and none does; choose clients=half_cvae "
             f"or clients=default, or a method that works on decoders, for instance {OF_DECODERS}"
         )
+    if cfg.hearing and "classifier" not in wanted and "classifiers" in _needs("hearing", cfg.hearing):
+        raise OneshotError(
+            "hearing: hears clients that upload classifiers, and none does; choose hearing=none, or clients=half_cvae "
+            "or clients=default"
+        )
     if "classifier" not in wanted and (nameless := _unlabelled(cfg)):
         raise OneshotError(
             f"{nameless[0]}: makes images without labels, and no client uploads a classifier that could name them; "

@@ -204,7 +204,7 @@ def leave_one_domain_out(
 def _check_enough(samples: NDArray[np.int64], needed: int, *, of: str = "the training set", way_out: str = "") -> None:
     if len(samples) < needed:
         raise OneshotError(
-            f"partition.clients: {of} has {len(samples)} samples, this split needs at least {needed}; "
+            f"partition.clients: this split needs at least {needed} samples, and {of} has {len(samples)}; "
             f"lower partition.clients{f' or {way_out}' * bool(way_out)}"
         )
 

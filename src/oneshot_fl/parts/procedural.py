@@ -191,6 +191,7 @@ class ProceduralSource(nn.Module):
         if not any(map(len, turn.made)):
             raise OneshotError(
                 f"method.source: {self.draw} are drawn of images that other sources make before, and none does; put "
-                f"them beside others, +method/source@method.source.{self.draw}={self.draw}"
+                f"them beside others in a method whose sources have names (method=fedchorus), "
+                f"+method/source@method.source.{self.draw}={self.draw}"
             )
         return torch.cat(turn.made)

@@ -216,21 +216,26 @@ class Uploads:
         """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`, with its counts.
 
         Raises:
-            NothingLeftError: there is none, and some uploads were turned away.
+            NothingLeftError: there is none, or no upload at all, and some were turned away.
             OneshotError: there is none, and nobody was turned away; or `label_counts` are needed and one has none.
         """
+        if self.quarantined and not self.named():
+            raise NothingLeftError(f"no upload is left: all were turned away: {self._reasons()}")
         there = {"classifiers": self.classifiers, "decoders": self.decoders}
         for kind in (kind for kind, sent in there.items() if kind in needs and not sent):
             if not self.quarantined:
                 raise OneshotError(f"method={method}: needs {kind}, and nobody uploaded one; choose another method")
-            reasons = first_of([f"{one.name}: {one.reason}" for one in self.quarantined])
-            raise NothingLeftError(f"method={method}: needs {kind}, and none is left; turned away: {reasons}")
+            raise NothingLeftError(f"method={method}: needs {kind}, and none is left; turned away: {self._reasons()}")
         untold = [upload.name for upload in self.classifiers if upload.label_counts is None]
         if "label_counts" in needs and untold:
             raise OneshotError(
                 f"method={method}: needs label counts of every classifier (oneshot-fl pack --counts), and there are "
                 f"none of {first_of(untold)}"
             )
+
+    def _reasons(self) -> str:
+        """Why the first was turned away, and how many more were."""
+        return first_of([f"{one.name}: {one.reason}" for one in self.quarantined])
 
     def named(self) -> dict[str, ClassifierUpload | DecoderUpload]:
         """All uploads by the name of their client."""

@@ -1,7 +1,8 @@
 """Phase 0, preparation: the data set on the run's device, and its split among the clients."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,9 +139,21 @@ def prepare(data: DataPlan, partition: PartitionPlan, proxy: ProxyPlan, *, devic
     _check_testable(data, whole)
     fingerprint = whole.fingerprint  # before anything moves, which takes it along
     left, images = proxy.taken(whole)
-    indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
+    with _what_a_proxy_took_told(proxy.name, len(whole.train_labels) - len(left.train_labels)):
+        indices = partition.dealt(left.train_labels.numpy(), **_domains(data, partition, left))
     _check_none_empty(partition.name, indices)
     return RunData(left.to(device), Partition(partition.name, indices), images.to(device), fingerprint)
+
+
+@contextmanager
+def _what_a_proxy_took_told(name: str, taken: int) -> Iterator[None]:
+    """A split that does not fit what is left may fit the whole training set."""
+    try:
+        yield
+    except OneshotError as error:
+        if taken and "partition.clients" in str(error):
+            raise OneshotError(f"{error}, or what proxy={name} takes from the clients, {taken} samples") from error
+        raise
 
 
 def _read_only(numbers: Labels) -> Labels:

@@ -82,6 +82,7 @@ def test_the_servers_architecture_is_its_own_the_first_clients_or_each_one_of_th
         (("model=mixed",), r"^model\.names: needs between 1 and 5 names"),
         (("model=mixed", "model.names=[]"), r"^model\.names: needs between 1 and 5 names"),
         (("model=mixed", "model.names=[cnn2,lenet5,cnn3]", "partition.clients=2"), r"between 1 and 2 names"),
+        (("model=mixed", "partition.clients=1"), r"for instance 'model\.names=\[cnn2\]'$"),
         (("model=mixed", "model.names=[cnn2,lenet5]", "++model.shares=[1]"), r"^model\.shares=\[1\]: must be a list"),
         (("model=mixed", "model.names=[cnn2,lenet5]", "++model.shares=[0,0]"), r"^model\.shares=\[0, 0\]"),
         (("model=mixed", "model.names=[cnn2,cnn22]"), r"^model: there is no choice 'cnn22', did you mean cnn2\?"),

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.compose import architecture, composed, config_dir, reading_also
+from oneshot_fl.config.compose import architecture, composed, config_dir, plain, reading_also
 from oneshot_fl.config.explain import TABLES, _no_such_choice, explain, no_such_key
 from oneshot_fl.config.group_types import tables
 from oneshot_fl.config.keys import all_keys
@@ -186,6 +186,43 @@ def test_what_the_chosen_method_does_not_name_is_told_with_the_word_that_adds_it
     added, _, value = right.partition("=")
     assert f" {added}={value}" in line or f" {added}=NAME" in line or f" {added}=..." in line
     composed("method=dense", right)
+
+
+def test_a_source_beside_others_is_told_with_a_name_of_its_own():
+    with pytest.raises(HydraException) as caught:
+        composed("method=fedchorus", "method/source=decoders")
+    line = explain(caught.value, ["method=fedchorus", "method/source=decoders"])
+    word = line.rpartition(" ")[2]
+    assert word == "+method/source@method.source.decoders=decoders"
+    assert "decoders" in composed("method=fedchorus", word).method.source
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("clients=half_cvae", "clients.kinds=[cvae,classifier]"),
+        ("clients=all_cvae", "clients.kinds={classifier: 3, cvae: 7}"),
+    ],
+)
+def test_a_list_in_place_of_a_table_is_told_with_the_words_that_put_it_there(typed):
+    with pytest.raises(HydraException) as caught:
+        composed(*typed)
+    line = explain(caught.value, typed)
+    assert line.startswith(f"{typed[1]}: a list cannot take the place of a table")
+    words = shlex.split(line.partition("; write ")[2].partition(" to leave out")[0])
+    assert plain(composed(typed[0], *words).clients.kinds) == yaml.safe_load(typed[1].partition("=")[2])
+
+
+def test_a_name_in_a_list_is_told_with_the_word_that_has_it():
+    with pytest.raises(ValueError, match="int") as caught:
+        composed("clients=all_cvae", "clients.kinds.cvae=3")
+    line = explain(caught.value, ["clients=all_cvae", "clients.kinds.cvae=3"])
+    assert line.startswith("clients.kinds.cvae=3: the chosen files have a list there")
+
+
+def test_a_search_without_a_trial_that_succeeded_is_told_so():
+    line = explain(ValueError("No trials are completed yet."))
+    assert line == "no trial of the search has succeeded; the lines above say why"
 
 
 @pytest.mark.parametrize("value", ["~/mnist", "/tmp/a=b", "/tmp/my data (1)", "/tmp/a,b", "/tmp/o'neil,1", "/tmp/$a,b"])

@@ -39,6 +39,15 @@ def test_held_out_images_leave_before_the_partition_and_take_their_domains_along
     assert len(given.data.train_domains) == 14
 
 
+def test_a_split_that_fits_too_little_that_a_proxy_leaves_tells_of_the_proxy():
+    with pytest.raises(
+        OneshotError, match=r"^partition\.clients: .* has 1; .*, or what proxy=holdout takes .* 1436 samples$"
+    ):
+        _prepared("proxy=holdout", "proxy.fraction=0.999")
+    with pytest.raises(OneshotError, match=r"lower partition\.clients or partition\.min_samples$"):
+        _prepared("partition.clients=700")
+
+
 def test_development_leaves_test_images_alone():
     plain, given = _prepared(), _prepared("development=true")
     assert sum(given.partition.sizes) == len(given.data.train_labels) == 1437 - len(given.data.test_labels)
