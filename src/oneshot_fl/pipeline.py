@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from oneshot_fl.config.method import unread_words
 from oneshot_fl.config.record import MODEL, SUMMARY
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
@@ -58,7 +59,7 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     with session(experiment, folder, terminal()) as context:
         preparing = Meter()
         given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
-        for note in given.data.notes:
+        for note in (*unread_words(experiment.config, experiment.record["overrides"]), *given.data.notes):
             context.progress.note(note)
         description_of_run(experiment, given.data)  # a model that nothing can read is not worth making
         check_models(experiment.architectures, given.data.spec)

@@ -105,11 +105,15 @@ def best_of(folder: Path, done: Collection[int]) -> str | None:
     write_atomically(folder / BEST, json.dumps(record, indent=1))
     if trials == 1:
         return f"all trials are the same ({best.what}): search a setting, as KEY=interval(a,b) or KEY=choice(a,b)"
-    of = f"{validation['images']} {validation['of']} images"
+    apart = f"{validation['disagreement']:.2%} disagreement on {validation['images']} {validation['of']} images"
+    if count > 1 and len({_order(each["validation"]) for each in known.values()}) == 1:
+        return (
+            f"all {count} trials gave the very same, {apart}: what is searched ({best.what}) changes nothing here; a "
+            "method may have its own, as method.student_optimizer.lr"
+        )
     return (
-        f"best of {count} trials by {validation['disagreement']:.2%} disagreement on {of}: {best.what}; its test "
-        f"accuracy, by which nothing was chosen, is {accuracy:.2%}; {best.folder}"
-        f"{others and f'; {others} do not count'}"
+        f"best of {count} trial{'s' * (count > 1)} by {apart}: {best.what}; its test accuracy, by which nothing was "
+        f"chosen, is {accuracy:.2%}; {best.folder}{others and f'; {others} do not count'}"
     )
 
 

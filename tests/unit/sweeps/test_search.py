@@ -51,6 +51,15 @@ def test_trials_of_the_same_settings_are_one(tmp_path):
     assert json.loads((tmp_path / "best.json").read_text())["trials"] == 1
 
 
+def test_trials_that_all_give_the_very_same_have_no_best(tmp_path):
+    _sweep(tmp_path, [_summary(0.3), None, _summary(0.3)])
+    assert best_of(tmp_path, ALL).startswith(
+        "all 2 trials gave the very same, 30.00% disagreement on 50 synthetic images: what is searched ("
+    )
+    _sweep(tmp_path / "one", [_summary(0.3), None])
+    assert best_of(tmp_path / "one", ALL).startswith("best of 1 trial by 30.00%")
+
+
 def test_of_two_trials_of_the_same_settings_the_one_that_is_done_counts(tmp_path):
     _sweep(tmp_path, [None, _summary(0.2), _summary(0.3)])
     Manifest({0: ("seed=0",), 1: ("seed=0",), 2: ("seed=1",)}, sweeper="OptunaSweeper").write(tmp_path)
@@ -62,10 +71,10 @@ def test_of_two_trials_of_the_same_settings_the_one_that_is_done_counts(tmp_path
     [
         ([], {"code": {"digest": "now"}}, "best of 2 trials by 20.00%"),
         ([0], {"code": {"digest": "now"}}, "best of 2 trials by 20.00%"),
-        ([0], {"code": {"digest": "before"}}, "best of 1 trials by 30.00%"),
-        ([0], {"code": {"digest": "now"}, "data_sha256": "other"}, "best of 1 trials by 30.00%"),
+        ([0], {"code": {"digest": "before"}}, "best of 1 trial by 30.00%"),
+        ([0], {"code": {"digest": "now"}, "data_sha256": "other"}, "best of 1 trial by 30.00%"),
         ([0, 1], {"code": {"digest": "elsewhere"}}, "best of 2 trials by 20.00%"),
-        ([], {}, "best of 1 trials by 30.00%"),
+        ([], {}, "best of 1 trial by 30.00%"),
     ],
     ids=["none yet", "the same", "other code", "other data", "run now", "by an earlier version"],
 )
