@@ -11,8 +11,8 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
-from oneshot_fl.models.soundness import drawn_wrong
 from oneshot_fl.models.trial import NO_LOGITS, OTHERWISE, alike, answered, are_probabilities, require_all_in_state
+from oneshot_fl.parts.decoders import flaw_of_drawn
 from oneshot_fl.seeds import seeded, torch_generator
 
 COUNTS = {2: ("two images", ""), 1: ("one image", ", one at a time")}
@@ -101,10 +101,20 @@ def require_runs(
             shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             counted = _other_count(shape, wanted, classes)
             raise OneshotError(f"{name}: its model answers {images} with {shape}, not {wanted}{counted}")
-        if not classifies and (wrong := drawn_wrong(answer)):
-            raise OneshotError(f"{name}: {wrong}")
         if classifies and not alike(model(given[0]), answer):
             raise OneshotError(f"{name}: its model {OTHERWISE}")
+    if not classifies:
+        _require_draws(model, told, known, name)
+
+
+def _require_draws(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
+    spec = told.spec
+    try:
+        wrong = flaw_of_drawn(model, latent_of(known[0], spec), range(spec.classes), spec.size)
+    except Exception as error:  # whatever a model raises over a class is its answer
+        raise OneshotError(f"{name}: cannot be asked for every class ({named_line(error)})") from error
+    if wrong:
+        raise OneshotError(f"{name}: {wrong}")
 
 
 def require_whole(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:

@@ -1,7 +1,7 @@
 """Images drawn from the clients' own decoders (FedMHO, FEDCVAE)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.place import place_of
+from oneshot_fl.models.soundness import drawn_wrong
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.view import in_pieces
+from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive
 
 Split = Literal["label_distribution", "squared_counts", "categorical"]
@@ -81,6 +84,21 @@ def draw(decoder: nn.Module, labels: Tensor, noise: Tensor) -> tuple[Tensor, Ten
     return noise, labels, decoder(noise, labels)
 
 
+@torch.no_grad()
+def flaw_of_drawn(decoder: nn.Module, latent: int, classes: Sequence[int], size: int) -> str | None:
+    """What is wrong with an image of each of these classes that a decoder draws; None where nothing is.
+
+    Args:
+        decoder: in evaluation mode.
+        latent: length of the noise that it draws from.
+        classes: one image is drawn of each.
+        size: pixels a side.
+    """
+    rng, pieces = torch_generator(0, "gate", "noise"), in_pieces(torch.tensor(classes), size)
+    drawn = (decoder(torch.randn(len(piece), latent, generator=rng), piece) for piece in pieces)
+    return next((wrong for images in drawn if (wrong := drawn_wrong(images))), None)
+
+
 class DecoderSource(nn.Module):
     """All images at once: every decoder draws its share.
 
@@ -115,11 +133,14 @@ class DecoderSource(nn.Module):
         """Every decoder's share: noise `[n, latent]`, labels `[n]`, images `[n, C, H, W]` in [0, 1].
 
         Raises:
-            OneshotError: all shares round to none.
+            OneshotError: all shares round to none, or a decoder draws no pixels.
         """
         for decoder, share in zip(self.decoders, self._shares(rng), strict=True):
             labels = torch.arange(len(share)).repeat_interleave(share)
-            yield draw(decoder.model, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
+            drawn = draw(decoder.model, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
+            if len(labels) and (wrong := drawn_wrong(drawn[2])):
+                raise OneshotError(f"{decoder.name}: {wrong}, or leave it out")
+            yield drawn
 
     def _shares(self, rng: torch.Generator) -> Tensor:
         counts = torch.stack([decoder.label_counts for decoder in self.decoders])

@@ -20,7 +20,7 @@ from oneshot_fl.errors import named_line
 from oneshot_fl.models.aligned import own_model
 from oneshot_fl.models.bank import ClientBank, LayerStatistics, norm_layers
 from oneshot_fl.models.place import place_of
-from oneshot_fl.models.soundness import drawn_wrong
+from oneshot_fl.parts.decoders import flaw_of_drawn
 from oneshot_fl.parts.ensembles import entropy
 from oneshot_fl.parts.procedural import shapes
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
@@ -163,18 +163,16 @@ class Gate:
             return _misfit(found.strangeness, f"{self.strangeness:g}")
         return None
 
-    @torch.no_grad()
     def _of_images(self, decoders: list[DecoderUpload]) -> dict[str, str]:
-        """Decoders that draw no images, of whatever class they say they know."""
-        reasons = {}
-        for upload in decoders:
-            y = upload.label_counts.nonzero().flatten()
-            model, pieces = upload.model.eval(), in_pieces(y, self.spec.size)
-            rng = torch_generator(0, "gate", "noise")
-            drawn = (model(torch.randn(len(piece), upload.latent, generator=rng), piece) for piece in pieces)
-            if wrong := next((reason for images in drawn if (reason := drawn_wrong(images))), None):
-                reasons[upload.name] = wrong
-        return reasons
+        """Decoders that draw no images, of whatever class they may be asked for."""
+        classes = range(self.spec.classes)
+        found = {
+            each.name: flaw_of_drawn(
+                each.model.eval(), each.latent, [j for j in classes if j not in each.unknown], self.spec.size
+            )
+            for each in decoders
+        }
+        return {name: flaw for name, flaw in found.items() if flaw}
 
 
 def _asked(model: nn.Module, x: Tensor) -> tuple[Tensor, list[LayerStatistics]]:

@@ -210,7 +210,9 @@ def write_vae(folder, tmp_path, monkeypatch):
         (tmp_path / f"{name}_vae.py").write_text(
             "import torch\n"
             "class Decoder(torch.nn.Linear):\n"
-            "    def forward(self, z, y): return self.drawn(super().forward(z).view(-1, 1, 8, 8), z)\n"
+            "    def forward(self, z, y):\n"
+            "        self.y = y\n"
+            "        return self.drawn(super().forward(z).view(-1, 1, 8, 8), z)\n"
             f"    def drawn(self, x, z): return {draws}\n"
             "class Own(torch.nn.Module):\n"
             f"    def __init__(self): super().__init__(); self.decoder = Decoder(2, 64); {latent}\n"
@@ -235,6 +237,8 @@ def write_vae(folder, tmp_path, monkeypatch):
         ),
         ({"draws": "255 * x.sigmoid()"}, "draws pixels from .* to .*, which are to be from 0 to 1"),
         ({"draws": "x.sigmoid() / (z.abs().sum() == 0)"}, "draws images whose pixels are not finite"),
+        ({"draws": "x.sigmoid() / (self.y != 2).view(-1, 1, 1, 1)"}, "draws images whose pixels are not finite"),
+        ({"draws": "[x.sigmoid()][self.y.max() // 2]"}, r"cannot be asked for every class \(IndexError: "),
         ({"latent": "self.z_dim = 2"}, r"makes a Own, which is no conditional VAE \(no latent, .*upload-format"),
         ({"latent": "self.latent = 2.0"}, r"makes a Own, which is no conditional VAE \(no latent, "),
         ({"latent": "self.latent = 2; self.decoder = None"}, r"makes a Own, .* \(no decoder\)"),

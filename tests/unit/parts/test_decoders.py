@@ -94,6 +94,13 @@ def test_every_decoder_draws_its_share_and_images_are_normalised(spec):
     assert not x.requires_grad
 
 
+def test_a_decoder_that_draws_no_pixels_after_all_is_named():
+    decoder = DecoderUpload(_Paints(1.0), 4, COUNTS[0], "key", build=_no_vae, name="north")
+    source = DecoderSource(server_of(decoders=[decoder]), samples=6, split="label_distribution", bound=None)
+    with pytest.raises(OneshotError, match=r"^north: draws pixels from 1 to 1\.1, .*, or leave it out$"):
+        source.make(Turn(None, None, None, torch_generator(0)))
+
+
 @pytest.mark.parametrize(
     ("split", "samples", "enough"),
     [("label_distribution", 1, 2), ("squared_counts", 2, 6)],  # 2 // (6 / 3); a class's budget of 2 by 9 : 1

@@ -133,6 +133,16 @@ def test_a_decoder_that_draws_no_images_is_turned_away():
     assert after.decoders == (sound,)
 
 
+@pytest.mark.parametrize(("unknown", "turned_away"), [((), ["decoder"]), ((1,), [])])
+def test_a_decoder_is_asked_for_classes_of_which_it_has_no_image_but_for_those_that_it_does_not_know(
+    unknown, turned_away
+):
+    broken = decoder_of(mlp(SMALL, latent=2, hidden=4), [1, 0, 4])
+    broken.model.forward = lambda z, y: torch.zeros(len(y), 1, 8, 8) / (y != 1).view(-1, 1, 1, 1)
+    after = GATE(uploads_of([], [], [replace(broken, unknown=unknown)]))
+    assert [one.name for one in after.quarantined] == turned_away
+
+
 def test_answers_that_are_not_finite_are_seen_though_all_weights_are():
     huge = FixedLogits([1.0, 2.0, 3.0])
     huge.forward = lambda x: huge.logits * torch.full((len(x), 1), torch.inf)  # type: ignore[method-assign]
