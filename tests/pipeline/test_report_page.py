@@ -111,6 +111,12 @@ def _shows_cells(page, count):
     sync_api.expect(page.locator("#heat svg .mark-rect.role-mark path")).to_have_count(count)
 
 
+def _of_script(name, given, told):
+    """A function of the browser that tells what a script, which the page keeps to itself, makes of what it is given."""
+    script = (Path(build.__file__).parent / "assets" / f"{name}.js").read_text()
+    return f"{given} => {{ {script}\nreturn {told}; }}"
+
+
 @contextmanager
 def _redrawn(page):
     """What is done inside has the page drawn once more."""
@@ -221,6 +227,37 @@ def test_names_that_fit_have_no_number(page):
     assert set(METHODS) <= set(labels)
 
 
+def test_settings_that_do_not_fit_a_column_are_told_apart_and_whole_below(browser, report, page, tmp_path):
+    def differing_at_the_end(settings):
+        return [each | {"name": f"mnist, dirichlet 0.1; clients.optimizer.lr=0.{each['s']}"} for each in settings]
+
+    long = _altered(report, tmp_path, settings=differing_at_the_end)
+    with _opened(browser, long, page.viewport_size) as opened:
+        heads = [text for text in opened.locator("#heat .role-axis-label text").all_text_contents() if "mnist" in text]
+        assert [head[:9] for head in heads] == ["S1: mnist", "S2: mnist"]
+        ends = [name[-6:] for name in opened.locator("#in-full dd").all_text_contents()]
+        assert ends == ["lr=0.0", "lr=0.1"]
+        _shows_cells(opened, 6)
+
+
+def test_verdicts_say_that_they_are_of_all_methods_where_some_are_not_shown(page):
+    assert not page.locator("#of-all").is_visible()
+    page.locator("#choose summary").click()
+    with _redrawn(page):
+        page.uncheck("#methods input[value=dense]")
+    assert page.locator("#of-all").is_visible()
+    with _redrawn(page):
+        page.click("button[type=reset]")
+    assert not page.locator("#of-all").is_visible()
+    page.locator("#choose summary").click()
+
+
+def test_names_of_folders_are_not_broken_into_letters(page):
+    heights = page.evaluate("[...document.querySelectorAll('td a')].map((link) => link.getClientRects().length)")
+    assert heights
+    assert set(heights) == {1}
+
+
 def test_a_turned_phone_draws_the_legends_anew(browser, crowded, page):
     with _opened(browser, crowded, {"width": 844, "height": 390}) as opened:
         assert _columns(opened) > 1
@@ -258,14 +295,15 @@ def test_another_run_is_shown_when_it_is_chosen(page):
 
 def test_intervals_end_where_accuracies_and_their_differences_do(page):
     entries = [{"mean": 86, "half": 23.4}, {"mean": 26.55, "half": 43.52}, {"mean": 4}]
-    ends = page.evaluate("given => given.map((each) => [limits(each), limits(each, true)])", entries)
+    ends = page.evaluate(
+        _of_script("charts", "given", "given.map((each) => [limits(each), limits(each, true)])"), entries
+    )
     assert ends == [[" [62.6, 100.0]", " [+62.6, +100.0]"], [" [0.0, 70.1]", " [-17.0, +70.1]"], ["", ""]]
 
 
 def test_guidance_is_normalised_as_in_python_also_where_there_is_none(page):
     U = torch.tensor([[0.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
-    script = (Path(build.__file__).parent / "assets" / "run.js").read_text()  # which the page keeps to itself
-    rows, columns = page.evaluate(f"U => {{ {script}\nreturn Object.values(normalised(U)); }}", U.tolist())
+    rows, columns = page.evaluate(_of_script("run", "U", "Object.values(normalised(U))"), U.tolist())
     torch.testing.assert_close(torch.tensor(rows), normalised_rows(U).T)
     torch.testing.assert_close(torch.tensor(columns), normalised_columns(U).T)
 

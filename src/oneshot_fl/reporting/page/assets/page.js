@@ -39,9 +39,21 @@ function called(method) {
   return numberOf(method) && tooLong(method) ? `${numberOf(method)}: ${method}` : method;
 }
 
+// Of the heat map, where every setting is a column with a line for each part of its name.
+const columnWidth = () => Math.max(104, Math.min(190, (at("heat").clientWidth - names() - 30) / Math.max(1, seen.settings.length)));
+const roomInColumn = () => columnWidth() - 4;
+const cutInColumn = (setting) => setting.name.split(", ").some((line) => widthOf(line) > roomInColumn());
+const letterOf = (setting) => `S${setting.s + 1}`;
+
+// The same of a setting, whose number is another one.
+function headed(setting) {
+  return cutInColumn(setting) ? `${letterOf(setting)}: ${setting.name}` : setting.name;
+}
+
 function inFull() {
-  const cut = seen.methods.filter(tooLong);
-  const list = made("dl", {}, ...cut.flatMap((method) => [made("dt", {}, `${numberOf(method)}:`), made("dd", {}, method)]));
+  const methods = seen.methods.filter(tooLong).map((method) => [`${numberOf(method)}:`, method]);
+  const cut = [...methods, ...seen.settings.filter(cutInColumn).map((setting) => [`${letterOf(setting)}:`, setting.name])];
+  const list = made("dl", {}, ...cut.flatMap(([number, name]) => [made("dt", {}, number), made("dd", {}, name)]));
   at("in-full").replaceChildren(...(cut.length ? ["Names that charts cut, in full:", list] : []));
 }
 
@@ -51,20 +63,19 @@ function heat() {
   const values = cells.filter((cell) => cell.n).map((cell) => cell.mean);
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const furthest = Math.max(1, ...values.map(Math.abs));
-  const settings = seen.settings.map((each) => each.name);
+  const settings = seen.settings.map(headed);
   const rows = cells.map((cell) => {
     const place = base ? 1 - Math.abs(cell.mean) / furthest : (cell.mean - least) / (most - least || 1);
     const sure = base && cell.half !== undefined && Math.abs(cell.mean) > cell.half;
     const spread = cell.std === undefined ? "" : ` ±${cell.std.toFixed(1)}`;
     const label = cell.n ? `${sure ? "● " : ""}${percent(cell.mean, base)}${spread}${cell.missing ? " …" : ""}` : "…";
     return {
-      method: called(cell.m), setting: PAGE.settings[cell.s].name, value: cell.n ? cell.mean : null, label, seeds: cell.n,
+      method: called(cell.m), setting: headed(PAGE.settings[cell.s]), value: cell.n ? cell.mean : null, label, seeds: cell.n,
       ink: !cell.n ? "#1b1b1b" : ink(base ? place + 0.15 : PAGE.measure.lowest ? 1 - place : place), detail: limits(cell, base).trim() || "–", missing: cell.missing ?? 0,
     };
   });
-  const width = Math.max(104, Math.min(190, (at("heat").clientWidth - names() - 30) / Math.max(1, settings.length)));
   const given = {
-    settings, methods: seen.methods.map(called), width: { step: width }, room: width - 4, padding: 4 + 15 * Math.max(...settings.map((name) => name.split(", ").length - 1)), names: names(),
+    settings, methods: seen.methods.map(called), width: { step: columnWidth() }, room: roomInColumn(), padding: 4 + 15 * Math.max(...settings.map((name) => name.split(", ").length - 1)), names: names(),
     legend: base ? `minus ${base}, percentage points` : `${PAGE.measure.name}, %`,
     colours: base ? { scheme: "blueorange", domain: [-furthest, furthest], domainMid: 0, reverse: !PAGE.measure.lowest } : { scheme: "viridis", reverse: PAGE.measure.lowest, zero: false },
     tooltip: [{ field: "method" }, { field: "setting" }, { field: "label", title: "value, %" }, { field: "detail", title: "95% interval" }, { field: "seeds" }, { field: "missing", title: "runs without a result" }],
@@ -165,6 +176,7 @@ function look() {
     element.hidden = hidden || (element.dataset.m !== undefined && !seen.methods.includes(element.dataset.m));
   }
   at("chosen").textContent = `(${seen.methods.length} of ${PAGE.methods.length})`;
+  at("of-all").hidden = seen.methods.length === PAGE.methods.length;
   at("shown").textContent = `${shownRuns().length} of ${PAGE.runs.length} runs`;
   offerSettings();
   offerRuns();
