@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from oneshot_fl.config import from_overrides
-from oneshot_fl.config.checks import check
+from oneshot_fl.config.checks import check, check_settings
 from oneshot_fl.config.compose import reading_also
 from oneshot_fl.errors import OneshotError
 from tests.composing import compose_config
@@ -44,3 +44,10 @@ def test_a_file_of_ones_own_is_told_by_its_own_name_and_not_by_the_methods(tmp_p
     words = ("trainer=cpu", "method=mine", "method/source=recitals")
     with reading_also(tmp_path), pytest.raises(OneshotError, match=r"reset: is left over from .* method=mine has by"):
         from_overrides(*words)[0]()
+
+
+def test_what_an_experiments_file_sets_of_its_own_choice_is_told_with_the_word_that_leaves_it_out():
+    chosen = ("experiment=mnist_dirichlet", "proxy=holdout", "method=feddf")
+    with pytest.raises(OneshotError, match=r"^proxy\.samples: there is no such key, .*; ~proxy\.samples leaves out"):
+        check_settings(compose_config(*chosen))
+    check_settings(compose_config(*chosen, "~proxy.samples"))
