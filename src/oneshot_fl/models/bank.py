@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.moments import Moments, batch_moments
+from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
 
 Mode = Literal["auto", "loop", "stacked"]
@@ -189,11 +190,21 @@ def linear_layers(model: nn.Module) -> list[nn.Linear]:
 
 
 @torch.no_grad()
+def last_linear(model: nn.Module, spec: DataSpec) -> nn.Linear | None:
+    """The linear layer that runs last when the model is asked; None where none runs."""
+    ran: list[nn.Linear] = []
+    hooks = [layer.register_forward_hook(lambda layer, *_: ran.append(layer)) for layer in linear_layers(model)]
+    try:
+        model(torch.zeros(2, spec.channels, spec.size, spec.size, device=place_of(model)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return ran[-1] if ran else None
+
+
 def has_features(model: nn.Module, spec: DataSpec) -> bool:
     """Whether a linear layer runs when the model is asked, so that something enters the last one."""
-    with _probed(model, frozenset({"features"})) as probe:
-        model(torch.zeros(2, spec.channels, spec.size, spec.size))
-    return bool(probe.features)
+    return last_linear(model, spec) is not None
 
 
 class _Probe(NamedTuple):

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import architecture, linear_layers, norm_layers
+from oneshot_fl.models.bank import architecture, last_linear, norm_layers
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -123,9 +124,11 @@ class NegativeVariance(Tampering):
 class ConstantVoter(Tampering):
     """The same class for every image, as sure as `logit` says."""
 
-    def __init__(self, *, chosen: CountOrZero, logit: Positive, clients: CountOrZero, seed: Seed = 0) -> None:
+    def __init__(
+        self, *, spec: DataSpec, chosen: CountOrZero, logit: Positive, clients: CountOrZero, seed: Seed = 0
+    ) -> None:
         super().__init__(clients=clients, seed=seed)
-        self.chosen, self.logit = chosen, logit
+        self.spec, self.chosen, self.logit = spec, chosen, logit
 
     def check(self, classes: int) -> None:
         """There must be such a class."""
@@ -133,25 +136,32 @@ class ConstantVoter(Tampering):
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """The last linear layer looks at nothing."""
-        heads = linear_layers(model)
-        if not heads or heads[-1].bias is None:
+        head = last_linear(model, self.spec)
+        if head is None or head.bias is None or head.out_features != self.spec.classes:
             raise OneshotError(
-                "attack=constant_voter: the hostile clients' models have no last linear layer with a bias; choose "
-                "another attack, or another model"
+                "attack=constant_voter: the hostile clients' models have no last linear layer with a bias, whose "
+                "outputs are the classes; choose another attack, or another model"
             )
-        for parameter in heads[-1].parameters():
+        for parameter in head.parameters():
             parameter.zero_()
-        heads[-1].bias[self.chosen] = self.logit
+        head.bias[self.chosen] = self.logit
 
 
 class FreeRider(Tampering):
     """A model that was never trained."""
 
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
-        """New weights, and running statistics as they begin."""
+        """New weights, and running statistics as they begin.
+
+        Parameters of a module that cannot reset them are drawn anew as large as they were.
+        """
         for module in model.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
+            reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+            if callable(reset):  # nn.MultiheadAttention has the second
                 reset()
+                continue
+            for parameter in module.parameters(recurse=False):
+                parameter.normal_(std=float(parameter.square().mean().sqrt()))
 
 
 class Copycat(Tampering):

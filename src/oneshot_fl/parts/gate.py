@@ -64,7 +64,8 @@ class Gate:
         largest_logit: in absolute value, of the answers to the probes.
         least_spread: of the answers; below it a model says the same whatever it is shown.
         most_doubt: as a share of the largest entropy; above it a model knows nothing. Averages of models have small
-            logits, and poor ones are as doubtful as a new model is, which nothing tells apart.
+            logits, and poor or briefly trained ones are as doubtful as a new model is, which nothing tells apart. So
+            this is asked of models without running statistics alone: those of others show whether they were trained.
         strangeness: of the running statistics, in variances, that is always too much.
         times_usual: also this many times the median of the classifiers with the same layers, where there are three or
             more of them, if that is above a quarter.
@@ -154,10 +155,11 @@ class Gate:
             return f"its answers explode: a logit of {found.largest:.3g} on images of no data set"
         if found.spread < self.least_spread:
             return f"answers class {found.favourite} with the same logits whatever it is shown"
-        if found.doubt > self.most_doubt:
+        if found.strangeness is None and found.doubt > self.most_doubt:
             return (
-                "knows nothing, or is an average of models that do not fit: all classes are nearly as likely to it "
-                f"whatever it is shown ({found.doubt:.4f} of the largest entropy; gate.most_doubt={self.most_doubt:g})"
+                "knows nothing, was trained only briefly, or is an average of models that do not fit: all classes are "
+                f"nearly as likely to it whatever it is shown ({found.doubt:.4f} of the largest entropy; "
+                f"gate.most_doubt={self.most_doubt:g}, with 1 it is taken)"
             )
         if found.strangeness is not None and not found.strangeness <= self.strangeness:
             return _misfit(found.strangeness, f"{self.strangeness:g}")

@@ -81,10 +81,44 @@ def test_copycats_without_an_honest_client_of_their_architecture_are_refused(upl
 
 
 def test_a_constant_voter_says_one_class(uploads):
-    answers = _last(ConstantVoter(chosen=1, logit=9.0, clients=1), uploads)(torch.randn(4, 1, 8, 8))
+    answers = _last(ConstantVoter(spec=SMALL, chosen=1, logit=9.0, clients=1), uploads)(torch.randn(4, 1, 8, 8))
     assert answers.tolist() == [[0.0, 9.0, 0.0]] * 4
     with pytest.raises(OneshotError, match=r"attack\.chosen=7"):
-        ConstantVoter(chosen=7, logit=9.0, clients=1).check(7)
+        ConstantVoter(spec=SMALL, chosen=7, logit=9.0, clients=1).check(7)
+
+
+class _HeadFirst(nn.Module):
+    """Its head was defined before the layer that runs before it."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head, self.features = nn.Linear(64, classes), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.head(self.features(x.flatten(1)))
+
+
+def test_a_constant_voters_head_is_the_layer_that_runs_last():
+    attack = ConstantVoter(spec=SMALL, chosen=2, logit=9.0, clients=1)
+    (tampered,) = attack(uploads_of([_HeadFirst(3)], [1])).models
+    assert tampered(torch.randn(4, 1, 8, 8)).tolist() == [[0.0, 0.0, 9.0]] * 4
+    with pytest.raises(OneshotError, match=r"attack=constant_voter: .* whose outputs are the classes"):
+        attack(uploads_of([nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Unflatten(1, (2, 2)))], [1]))
+
+
+class _Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.attention = nn.Parameter(torch.full((1, 1, 8), 3.0)), nn.MultiheadAttention(8, 2)
+
+
+def test_a_free_rider_keeps_nothing_that_was_trained():
+    model = _Attends()
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 3.0)
+    (rider,) = FreeRider(clients=1)(uploads_of([model], [1])).models
+    assert not [name for name, each in rider.named_parameters() if bool((each == 3.0).all())]
+    assert 1.0 < float(rider.place.detach().square().mean().sqrt()) < 6.0
 
 
 def test_a_model_without_running_variances_is_refused_where_they_are_attacked():

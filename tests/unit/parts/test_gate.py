@@ -65,7 +65,10 @@ HOSTILE: dict[str, tuple[attacks.Tampering, str]] = {
     "sign flip": (attacks.Scaled(factor=-1.0, clients=1), "running statistics"),
     "noise": (attacks.Noisy(deviation=10.0, clients=1), "explode"),
     "negative variance": (attacks.NegativeVariance(clients=1), "a value below 0"),
-    "constant voter": (attacks.ConstantVoter(chosen=2, logit=20.0, clients=1), "class 2 with the same logits"),
+    "constant voter": (
+        attacks.ConstantVoter(spec=SMALL, chosen=2, logit=20.0, clients=1),
+        "class 2 with the same logits",
+    ),
     "free rider": (attacks.FreeRider(clients=1), "never trained"),
     "copycat": (attacks.Copycat(clients=1), "a copy of client 0"),
 }
@@ -105,6 +108,15 @@ def test_small_logits_as_averages_of_models_have_them_are_no_ignorance():
         average[-1].bias.mul_(0.055)
     assert 0.98 < GATE.probe(average).doubt < 0.99
     assert not GATE(uploads_of([average], [1])).quarantined
+
+
+def test_what_running_statistics_show_to_be_trained_may_have_flat_answers():
+    brief = _trained(1)
+    with torch.no_grad():
+        brief[-1].weight.mul_(0.01)
+        brief[-1].bias.mul_(0.01)
+    assert GATE.probe(brief).doubt > 0.99
+    assert not GATE(uploads_of([brief], [1])).quarantined
 
 
 def test_who_knows_nothing_of_its_own_classes_does_so_beside_classes_that_it_lacks():
