@@ -1,5 +1,6 @@
 """The clients' side of the Flower app: each trains on its own folder of images and replies with its upload."""
 
+import csv
 import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ def train(message: Message, context: Context) -> Message:
     """Train, and send the upload: the very bytes of the file that `oneshot-fl aggregate` reads."""
     given = context.run_config
     number, folder = place(context)
+    names = next(csv.reader([str(given["classes"])], skipinitialspace=True), [])  # a name with a comma is in quotes
     with TemporaryDirectory() as scratch:
         out = Path(scratch, "upload.safetensors")
         oneshot_fl.train_client(
@@ -25,7 +27,7 @@ def train(message: Message, context: Context) -> Message:
             *shlex.split(str(given["client-settings"])),
             out=out,
             number=number,
-            classes=[name for name in map(str.strip, str(given["classes"]).split(",")) if name],
+            classes=[name for name in map(str.strip, names) if name],
             counts=given["counts"] is True,  # Flower takes any type, and what is not asked for stays here
         )
         file = out.read_bytes()

@@ -65,7 +65,7 @@ class Average:
         if not states:
             raise NothingLeftError(
                 "method/init=average: no classifier of the server's architecture is left, or of one of them where it "
-                "has several; all of them were turned away"
+                "has several; all of them were turned away; choose one that is left, server_model=NAME"
             )
         student.load_state_dict(mean_state(states, sizes))
         return student
