@@ -251,21 +251,31 @@ def _uploads(
     classifiers = [one for one in members if one.description.kind == "classifier"]
     decoders = [one for one in members if one.description.kind == "decoder"]
     sized = all(one.description.samples is not None for one in classifiers)
+    told = Counter(one.description.number for one in classifiers)
     return Uploads(
-        tuple(_classifier(one, spec, names, sized=sized) for one in classifiers),
+        tuple(
+            _classifier(one, spec, names, sized=sized, alone=told[one.description.number] == 1) for one in classifiers
+        ),
         tuple(_decoder(one, spec, names) for one in decoders),
         tuple(quarantined),
     )
 
 
-def _classifier(member: Member, spec: DataSpec, names: tuple[str, ...], *, sized: bool) -> ClassifierUpload:
-    """An upload as it is where nothing needs aligning; where not all tell their size, all weigh alike."""
+def _classifier(
+    member: Member, spec: DataSpec, names: tuple[str, ...], *, sized: bool, alone: bool
+) -> ClassifierUpload:
+    """An upload as it is where nothing needs aligning; where not all tell their size, all weigh alike.
+
+    Args:
+        sized: whether all of them do.
+        alone: whether nobody else tells this client's number, so that it says what is drawn for it alone.
+    """
     told, positions = member.description, _positions(member, names)
     alike = told.class_names == names and told.spec == spec
     model = member.model if alike else AlignedClassifier(member.model, told.spec, spec, positions)
     samples = told.samples if sized and told.samples else 1
     key, counts = _key(member, spec, names, samples), _counts(told, positions)
-    draws = member.name if told.number is None else told.number  # of the same clients as a run makes the same model
+    draws = told.number if told.number is not None and alone else member.name  # the number makes the model of a run
     return ClassifierUpload(model.eval(), samples, key, counts, member.name, _unknown(positions), draws)
 
 

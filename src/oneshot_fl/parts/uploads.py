@@ -37,7 +37,7 @@ class ClassifierUpload:
     unknown: tuple[int, ...] = ()
     """Classes that the model has no output for, because the client's own list of classes lacks them."""
     draws: int | str = 0
-    """What its recital's random draws go by, whoever else uploads: its client's number, or its file's name."""
+    """What its recital's random draws go by: its client's number, or its file's name where several tell one number."""
 
 
 @dataclass(frozen=True)

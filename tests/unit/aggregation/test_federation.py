@@ -98,6 +98,13 @@ def test_random_draws_go_by_the_clients_number_or_else_by_its_files_name(write, 
     assert [each.draws for each in _of(folder).uploads.classifiers] == [4, "without.safetensors"]
 
 
+def test_clients_that_all_tell_the_number_that_nobody_gave_them_draw_by_their_files_names(write, folder):
+    write("east", number=0)
+    write("north", number=0)
+    write("west", number=1)
+    assert [each.draws for each in _of(folder).uploads.classifiers] == ["east.safetensors", "north.safetensors", 1]
+
+
 def test_sizes_count_only_where_all_tell_them(write, folder):
     write("one", samples=9)
     write("two")
