@@ -251,10 +251,11 @@ def _uploads(
     classifiers = [one for one in members if one.description.kind == "classifier"]
     decoders = [one for one in members if one.description.kind == "decoder"]
     sized = all(one.description.samples is not None for one in classifiers)
-    told = Counter(one.description.number for one in classifiers)
+    numbers = Counter(one.description.number for one in classifiers)
     return Uploads(
         tuple(
-            _classifier(one, spec, names, sized=sized, alone=told[one.description.number] == 1) for one in classifiers
+            _classifier(one, spec, names, sized=sized, alone=numbers[one.description.number] == 1)
+            for one in classifiers
         ),
         tuple(_decoder(one, spec, names) for one in decoders),
         tuple(quarantined),

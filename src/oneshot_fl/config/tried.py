@@ -104,13 +104,12 @@ def require_runs(
         if classifies and not alike(model(given[0]), answer):
             raise OneshotError(f"{name}: its model {OTHERWISE}")
     if not classifies:
-        _require_draws(model, told, known, name)
+        _require_draws(model, latent=most[0].shape[1], spec=spec, name=name)
 
 
-def _require_draws(model: nn.Module, told: ModelDescription, known: Sequence[Architecture], name: str) -> None:
-    spec = told.spec
+def _require_draws(decoder: nn.Module, *, latent: int, spec: DataSpec, name: str) -> None:
     try:
-        wrong = flaw_of_drawn(model, latent_of(known[0], spec), range(spec.classes), spec.size)
+        wrong = flaw_of_drawn(decoder, latent, range(spec.classes), spec.size)
     except Exception as error:  # whatever a model raises over a class is its answer
         raise OneshotError(f"{name}: cannot be asked for every class ({named_line(error)})") from error
     if wrong:

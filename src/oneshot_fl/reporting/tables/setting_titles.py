@@ -1,24 +1,14 @@
 """Settings side by side: a short title for each that tells only what differs, and a line on what all of them share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from oneshot_fl.reporting.tables.conditions import CONDITIONS, words_of
+from oneshot_fl.reporting.tables.conditions import CONDITIONS, Fact
 from oneshot_fl.reporting.tables.differences import Settings, below, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.own import held_out, local_epochs, names_of, other_server, server_rounds, shared_of
 from oneshot_fl.reporting.tables.run import SPREADS, Run
-
-
-@dataclass(frozen=True)
-class Fact:
-    """What is told of a setting in a word or two."""
-
-    words: Callable[[Run], str]
-    """Empty where there is nothing to tell."""
-    covers: tuple[str, ...]
-    """Keys (`own.shared_of`), with all below them, that nobody needs to be told where this differs."""
 
 
 def _spread(partition: str, run: Run) -> str:
@@ -33,7 +23,7 @@ FACTS = (
     Fact(held_out, ("proxy",)),
     Fact(lambda run: run.architectures, ("of", "models")),
     Fact(other_server, ("of.server", "models")),
-    *(Fact(partial(words_of, condition), (condition.key,)) for condition in CONDITIONS),
+    *CONDITIONS,
     Fact(lambda run: f"budget {run.budget}", ()),
 )
 """In the order in which they are told."""
