@@ -277,6 +277,7 @@ def write_own(folder, tmp_path, monkeypatch):
             f"    def forward(self, x): return super().forward(({images}).flatten(1)){then}\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, f"{name}_net", raising=False)
         target = f"{name}_net.Own"
         told = ModelDescription("classifier", ({"_target_": target},), SMALL, tuple("abc"))
         write_model(folder / f"{name}.safetensors", build(told, allow=[target]).state_dict(), told)
