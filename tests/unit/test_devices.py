@@ -218,6 +218,7 @@ def driver(monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", object())
         found = SimpleNamespace(cuDeviceGetCount=lambda _: code)
         monkeypatch.setattr("ctypes.CDLL", {"libcuda.so.1": found}.__getitem__)
+        monkeypatch.setattr(devices, "_nvidia_devices", lambda: ())  # whatever another test had remembered
 
     return answering
 
