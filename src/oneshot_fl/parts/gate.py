@@ -9,7 +9,7 @@ training has left, and weights that were changed afterwards no longer fit them.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_high
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +43,11 @@ class Probed:
     doubt: float
     """Mean entropy of its answers, as a share of the largest that there can be."""
     strangeness: float | None
-    """How far the layers' means on the probes are from the running means, in running variances; the mean over channels,
-    the largest of the layers. None without batch normalisation."""
+    """How far a layer's means on the probes are from its running means, in running variances; the mean over channels,
+    of the layer in the middle, or of two the larger. None without batch normalisation. What sound deep networks know
+    is not in the probes, so a few of their layers can be far off; weights that were changed make most of them so."""
+    strangest: float | None
+    """The same of the layer where it is largest."""
     layers: str
     """The layers with batch normalisation: how far their means are usually depends on what they are."""
     favourite: int
@@ -66,9 +69,10 @@ class Gate:
         most_doubt: as a share of the largest entropy; above it a model knows nothing. Averages of models have small
             logits, and poor or briefly trained ones are as doubtful as a new model is, which nothing tells apart. So
             this is asked of models without running statistics alone: those of others show whether they were trained.
-        strangeness: of the running statistics, in variances, that is always too much.
-        times_usual: also this many times the median of the classifiers with the same layers, where there are three or
-            more of them, if that is above a quarter.
+        strangeness: of the running statistics, in variances, that is always too much in half of the layers.
+        strangest_layer: what is always too much in any layer.
+        times_usual: in the strangest layer also this many times the median of the classifiers with the same layers,
+            where there are three or more of them, if that is above a quarter.
         seed: of the probes.
     """
 
@@ -79,6 +83,7 @@ class Gate:
     least_spread: Positive
     most_doubt: Share
     strangeness: Positive
+    strangest_layer: Positive
     times_usual: Positive
     seed: Seed
 
@@ -120,7 +125,8 @@ class Gate:
             largest=float(P.abs().max()),
             spread=float(P.std(dim=0).max()),
             doubt=float(entropy(P[:, known]).mean()) / math.log(max(2, len(known))),
-            strangeness=max(strange) if strange else None,
+            strangeness=median_high(strange) if strange else None,
+            strangest=max(strange, default=None),
             layers=", ".join(f"{type(layer).__name__}({layer.num_features})" for layer in norm_layers(model)),
             favourite=int(said.argmax()),
             share=float(said.max()) / len(P),
@@ -135,7 +141,7 @@ class Gate:
         sound = {name: found for name, found in probed.items() if name not in reasons}
         for layers in sorted({found.layers for found in sound.values()}):
             peers = {name: found for name, found in sound.items() if found.layers == layers}
-            reasons |= self._unusual({name: found.strangeness for name, found in peers.items() if found.strangeness})
+            reasons |= self._unusual({name: found.strangest for name, found in peers.items() if found.strangest})
         return reasons
 
     def _unusual(self, peers: dict[str, float]) -> dict[str, str]:
@@ -161,8 +167,13 @@ class Gate:
                 f"nearly as likely to it whatever it is shown ({found.doubt:.4f} of the largest entropy; "
                 f"gate.most_doubt={self.most_doubt:g}, with 1 it is taken)"
             )
+        return self._too_strange(found)
+
+    def _too_strange(self, found: Probed) -> str | None:
         if found.strangeness is not None and not found.strangeness <= self.strangeness:
-            return _misfit(found.strangeness, f"{self.strangeness:g}")
+            return _misfit(found.strangeness, f"{self.strangeness:g}, in half of its layers")
+        if found.strangest is not None and not found.strangest <= self.strangest_layer:
+            return _misfit(found.strangest, f"{self.strangest_layer:g}, in one of its layers")
         return None
 
     def _of_images(self, decoders: list[DecoderUpload]) -> dict[str, str]:
@@ -224,4 +235,7 @@ def _distance(layer: LayerStatistics) -> float:
 
 
 def _misfit(found: float, limit: str) -> str:
-    return f"its running statistics are not those of its weights: {found:.3g} variances apart, more than {limit}"
+    return (
+        "its running statistics are not those of its weights, which were changed afterwards or had too few steps of "
+        f"training: {found:.3g} variances apart, more than {limit}"
+    )

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ GATE = Gate(
     least_spread=1e-3,
     most_doubt=0.99,
     strangeness=3.0,
+    strangest_layer=30.0,
     times_usual=4.0,
     seed=0,
 )
@@ -161,11 +163,15 @@ def test_answers_that_are_not_finite_are_seen_though_all_weights_are():
     assert "not finite" in GATE(uploads_of([huge], [1])).quarantined[0].reason
 
 
+def _sound(**changes: Any) -> Probed:
+    sound = Probed(1.0, 1.0, 0.5, strangeness=None, strangest=None, layers="", favourite=0, share=0.5)
+    return replace(sound, **changes)
+
+
 def _told_strange(distances: dict[str, list[float]]) -> dict[str, str]:
     """Who is turned away of classifiers whose layers are so many variances away, by what their layers are."""
-    sound = Probed(largest=1.0, spread=1.0, doubt=0.5, strangeness=None, layers="", favourite=0, share=0.5)
     probed = {
-        f"{layers} {number}": replace(sound, layers=layers, strangeness=distance)
+        f"{layers} {number}": _sound(layers=layers, strangeness=distance, strangest=distance)
         for layers, several in distances.items()
         for number, distance in enumerate(several)
     }
@@ -194,6 +200,32 @@ def test_the_usual_is_asked_only_of_three_clients_or_more():
     assert _strange({"a": [0.1, 2.9]}) == []
     assert _strange({"a": [0.1, 3.1]}) == ["a 1"]
     assert _strange({"a": [0.1, 0.12, 2.9]}) == ["a 2"]  # above 4 * 0.12
+
+
+def test_a_deep_network_may_have_a_layer_that_is_far_off():
+    """A ResNet-10 that was trained on digits in 60 steps: 0.3 variances in half of its layers, 4.6 in the last."""
+    assert GATE._wrong(_sound(strangeness=0.3, strangest=4.6)) is None
+    assert str(GATE._wrong(_sound(strangeness=3.1, strangest=4.6))).endswith("more than 3, in half of its layers")
+    assert str(GATE._wrong(_sound(strangeness=0.3, strangest=31.0))).endswith("more than 30, in one of its layers")
+
+
+@torch.no_grad()
+def _off_by(*deviations: float) -> nn.Module:
+    """Layers whose running means are so many standard deviations away from what reaches them."""
+    x, layers = GATE._probes(), []
+    for deviation in deviations:
+        layer = nn.BatchNorm2d(1, eps=1e-12).eval()
+        mean, layer.running_var = batch_moments(x)
+        layer.running_mean = mean + deviation * layer.running_var.sqrt()
+        x = layer(x)
+        layers.append(layer)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 3)).eval()
+
+
+def test_strangeness_is_that_of_the_layer_in_the_middle_of_two_the_larger():
+    probed = GATE.probe(_off_by(1.0, 4.0, 2.0))
+    assert (probed.strangeness, probed.strangest) == (pytest.approx(4, rel=1e-3), pytest.approx(16, rel=1e-3))
+    assert GATE.probe(_off_by(1.0, 4.0)).strangeness == pytest.approx(16, rel=1e-3)
 
 
 def test_a_quarter_of_a_variance_is_never_too_much():
@@ -269,7 +301,8 @@ def test_one_layer_whose_statistics_are_not_its_own_is_enough():
     true.running_mean, true.running_var = batch_moments(x)
     shifted.running_mean.fill_(10.0)  # standard deviations
     model = nn.Sequential(true, shifted, nn.Flatten(), nn.Linear(64, 3)).eval()
-    assert GATE.probe(model).strangeness == pytest.approx(100, rel=1e-3)
+    assert GATE.probe(model).strangest == pytest.approx(100, rel=1e-3)
+    assert "in half of its layers" in GATE(uploads_of([model], [1])).quarantined[0].reason
 
 
 def test_a_model_may_answer_some_classes_alike_whatever_it_is_shown():
