@@ -36,9 +36,17 @@ def train(message: Message, context: Context) -> Message:
 
 
 def place(context: Context) -> tuple[int, Path]:
-    """The client's number and its images: as its owner set them (`--node-config`), or of a simulated node."""
+    """The client's number and its images: as its owner set them (`--node-config`), or of a simulated node.
+
+    Raises:
+        ValueError: the owner left one out, or the number is none.
+    """
     node = context.node_config
-    if "folder" in node:
-        return int(node["number"]), Path(str(node["folder"]))
-    number = int(node["partition-id"])
-    return number, Path(str(context.run_config["folders"]), f"client-{number}")
+    if "partition-id" in node and "folder" not in node:
+        number = int(node["partition-id"])
+        return number, Path(str(context.run_config["folders"]), f"client-{number}")
+    if missing := [key for key in ("folder", "number") if key not in node]:
+        raise ValueError(f"--node-config: has no {' and no '.join(missing)}; give 'folder=\"/data/images\" number=0'")
+    if type(node["number"]) is not int:  # Flower takes any type
+        raise ValueError(f"--node-config: number={node['number']!r}: must be a whole number from 0, without quotes")
+    return node["number"], Path(str(node["folder"]))

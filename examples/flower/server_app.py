@@ -40,6 +40,7 @@ def main(grid: Grid, context: Context) -> None:
         told |= {node: what for node, what in kept.items() if node in told}  # the SuperLink, node 1, tells of the dead
         (out / "nodes.json").write_text(json.dumps(told, indent=1))
         tell_of_lost(told, uploads)
+        tell_of_numbers(kept, int(given["clients"]))
         aggregate(uploads, settings, out, test)
 
 
@@ -89,6 +90,21 @@ def tell_of_lost(told: Mapping[str, str], uploads: Path) -> None:
         raise ValueError(f"no client sent an upload; {'; '.join(lost)}")
     for line in lost:
         print(line, flush=True)
+
+
+def tell_of_numbers(kept: Mapping[str, str], clients: int) -> None:
+    """A line for each number that several nodes say they have, and for each that none of the clients should have."""
+    nodes: dict[int, list[str]] = {}
+    for node, file in sorted(kept.items()):
+        if file.endswith(f"-{node}.safetensors"):
+            nodes.setdefault(int(file.partition("-")[0]), []).append(node)
+    for number, owners in sorted(nodes.items()):
+        if len(owners) > 1 or number >= clients:
+            print(
+                f"number={number}: is that of node {' and of node '.join(owners)}; to be equal to a run each of the "
+                f"{clients} clients needs a number of its own in its --node-config, from 0 to {clients - 1}",
+                flush=True,
+            )
 
 
 def aggregate(uploads: Path, settings: Sequence[str], out: Path, test: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import codecs
 import ctypes
+import errno
 import io
 import os
 import select
@@ -163,10 +164,14 @@ def stoppable() -> Iterator[None]:
     handlers: dict[int, object] = {**dict.fromkeys(STOPPING, stop), signal.SIGALRM: stop.insist}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
     try:
-        yield
+        with _all_written():
+            yield
     except BaseException as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
+        if _no_room(error):
+            say(f"the output cannot be written ({os.strerror(errno.ENOSPC)}); make room where it goes")
+            sys.exit(2)
         interrupted = interruption()
         if interrupted is None or (isinstance(error, SystemExit) and error.code == interrupted.exit_code):
             raise  # not stopped, or told of by a block inside this one
@@ -180,14 +185,36 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _all_written() -> Iterator[None]:
+    """What is printed inside the block is written when it ends: what fails at the end of a program nobody can tell."""
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:  # as where it was closed
+            sys.stdout.flush()
+
+
+def _no_room(error: BaseException) -> bool:
+    """Whether a disk is full, as that of stdout: files say their names (`disk.writing`). Nothing more is tried then."""
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if full:
+        _drop_output()
+    return full
+
+
 def _nobody_reads() -> bool:
     """Whether whoever read our output has seen enough, as `head` has; Python must not try to write the rest then."""
     output = select.poll()
     output.register(sys.stdout, 0)
     if not any(event & select.POLLERR for _, event in output.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return True
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Stop:

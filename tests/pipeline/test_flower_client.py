@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -14,8 +14,8 @@ GIVEN = {"clients": 3, "client-settings": "model=cnn2_group clients=dp", "classe
 
 
 @pytest.fixture
-def trained_with(monkeypatch):
-    """A function from the run's settings to the overrides that a client trains with, and whether it tells counts."""
+def client(monkeypatch) -> ModuleType:
+    """The app's client side."""
     for name in ("flwr", "flwr.app", "flwr.clientapp"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     sys.modules["flwr.clientapp"].ClientApp.return_value.train.return_value = lambda function: function
@@ -24,6 +24,12 @@ def trained_with(monkeypatch):
     import client_app
 
     monkeypatch.delitem(sys.modules, "client_app")
+    return client_app
+
+
+@pytest.fixture
+def trained_with(client, monkeypatch):
+    """A function from the run's settings to the overrides that a client trains with, and whether it tells counts."""
     seen = []
 
     def train_client(folder: object, *overrides: str, out: Path, counts: bool, **options: object) -> None:
@@ -34,7 +40,7 @@ def trained_with(monkeypatch):
 
     def trained_with(**given: object) -> list[object]:
         node = {"folder": "x", "number": 1}
-        client_app.train(None, SimpleNamespace(run_config=GIVEN | given, node_config=node))
+        client.train(None, SimpleNamespace(run_config=GIVEN | given, node_config=node))
         return seen
 
     return trained_with
@@ -47,3 +53,27 @@ def test_settings_of_the_federation_are_what_every_client_trains_with(trained_wi
 @pytest.mark.parametrize("counts", [False, "false", "true", 1])
 def test_counts_are_told_only_where_it_says_true(trained_with, counts):
     assert trained_with(counts=counts)[-1] is False
+
+
+def _node(**config: object) -> SimpleNamespace:
+    return SimpleNamespace(run_config={"folders": "all"}, node_config=config)
+
+
+def test_a_client_is_what_its_owner_says_or_a_part_of_a_simulation(client):
+    assert client.place(_node(folder="mine", number=2)) == (2, Path("mine"))
+    assert client.place(_node(**{"partition-id": 1, "num-partitions": 3})) == (1, Path("all/client-1"))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"folder": "mine"}, "--node-config: has no number; give 'folder="),
+        ({"number": 1}, "--node-config: has no folder; "),
+        ({"fodler": "mine"}, "--node-config: has no folder and no number; "),
+        ({"folder": "mine", "number": "1"}, "number='1': must be a whole number from 0, without quotes"),
+        ({"folder": "mine", "number": 1.7}, "number=1.7: must be a whole number"),
+    ],
+)
+def test_what_an_owner_left_out_or_misspelt_is_told(config, says, client):
+    with pytest.raises(ValueError, match=says):
+        client.place(_node(**config))

@@ -168,3 +168,14 @@ def test_who_is_lost_is_told_and_costs_neither_the_model_nor_the_run(server, tmp
     assert "node 5: did not answer" in said
     assert "not among a, b: c\nonce more, without a test" in said
     assert (tmp_path / "uploads-7" / "0000-3.safetensors").read_bytes() == b"an upload"
+
+
+def test_numbers_that_several_clients_have_or_none_should_have_are_told(server, capsys):
+    kept = {"7": "0000-7.safetensors", "3": "0000-3.safetensors", "5": "0001-5.safetensors", "9": "failed: ValueError"}
+    server.tell_of_numbers(kept, 3)
+    twice = capsys.readouterr().out.splitlines()
+    assert [line.partition(";")[0] for line in twice] == ["number=0: is that of node 3 and of node 7"]
+    server.tell_of_numbers({"5": "0003-5.safetensors"}, 3)
+    assert capsys.readouterr().out.endswith("in its --node-config, from 0 to 2\n")
+    server.tell_of_numbers({"5": "0002-5.safetensors", "6": "sent no upload"}, 3)
+    assert capsys.readouterr().out == ""

@@ -159,6 +159,17 @@ def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number,
     assert "Traceback" not in err
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("body", ["print('a line')", "print('a line', flush=True)", "print('a line'); sys.exit(0)"])
+def test_output_that_has_no_room_is_told_in_one_line(body, unbuffered):
+    pipes = {"stderr": subprocess.PIPE, "text": True, "env": os.environ | {"PYTHONUNBUFFERED": unbuffered}}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", WITHIN.format(body=body)], check=False, stdout=full, **pipes)
+    line = "oneshot_fl: the output cannot be written (No space left on device); make room where it goes\n"
+    assert (ended.returncode, ended.stderr) == (2, line)
+
+
 def test_a_signal_after_a_while_ends_what_does_not_clean_up():
     process = started(SLOW_CLEANING.replace("2.5", "60").replace("    begun()", "    process.PATIENCE = 0; begun()"))
     process.send_signal(signal.SIGTERM)
