@@ -25,7 +25,7 @@ from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.models.trial import check_models
 from oneshot_fl.panels import check_panels, panels, test_set
 from oneshot_fl.parts.slots import UploadStep, step_for
-from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Quarantined, Recital, Server, Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Recital, Server, Uploads
 from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -221,7 +221,7 @@ def admit(
         NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
     """
     uploads = _through(plan.gate, uploads, spec, "gate")
-    _tell_quarantined(uploads.quarantined, uploads, plan, context)
+    _tell(uploads, plan, context)
     recitals = _recitals(plan, spec, uploads, context)
     return recitals, *_heard(plan, uploads, recitals, spec, context)
 
@@ -257,20 +257,23 @@ def _heard(
     if recitals is None or plan.hearing is None:
         return uploads, recitals.of_clients if recitals else None
     hearing, heard = step_for(plan.hearing, spec), recitals.of_clients
-    if why := getattr(hearing, "judges_nobody", lambda _: None)(heard):
-        context.progress.note(f"the hearing judges nobody: {why}")
     listened = {"hearing": described(plan.hearing), "recitals": [each.key for each in heard]}
     after = uploads.through(lambda given: hearing(given, heard), listened, who=f"hearing={plan.hearing.name}")
-    _tell_quarantined(after.quarantined[len(uploads.quarantined) :], after, plan, context)
+    _tell(after, plan, context, since=uploads)
     left = after.named()
     pairs = zip(uploads.classifiers, heard, strict=True)
     return after, tuple(recital for upload, recital in pairs if upload.name in left)
 
 
-def _tell_quarantined(turned_away: tuple[Quarantined, ...], left: Uploads, plan: Serving, context: Context) -> None:
-    """What was turned away, and whether the method can do with what is left."""
-    for one in turned_away:
-        context.progress.note(one.told)
+def _tell(left: Uploads, plan: Serving, context: Context, *, since: Uploads | None = None) -> None:
+    """Whom gate or hearing turned away, what else they say, and whether the method can do with what is left.
+
+    Args:
+        since: what has been told of already.
+    """
+    quarantined, notes = (len(since.quarantined), len(since.notes)) if since else (0, 0)
+    for line in (*(one.told for one in left.quarantined[quarantined:]), *left.notes[notes:]):
+        context.progress.note(line)
     left.require(plan.needs, plan.method.name)
 
 

@@ -15,8 +15,9 @@ The lift is relative to what the client says of everything, so one that always s
 measured of honest clients and of others: docs/results/attacks.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import ClassVar
 
 import torch
@@ -45,6 +46,9 @@ class Witnesses:
     Each time the testimonies are taken anew without the recitals of the one that was turned away, since they speak
     against whoever contradicts them. What a client usually says stays what it says of all recitals.
 
+    Those who are left then must believe each other: where most of them do not either, recitals of such models tell
+    nothing to others, and nobody is turned away for what it says of them.
+
     Args:
         spec: of the images that the models take.
         images: of each recital that the others are asked about, the first ones.
@@ -68,8 +72,11 @@ class Witnesses:
         """The uploads that are left; the others are in `quarantined`. One recital of each classifier, in its order."""
         heard = self.hear(uploads, recitals)
         without_numbers = (~heard.finite).nonzero().flatten().tolist()
-        reasons = dict.fromkeys(without_numbers, NO_NUMBERS) | dict(self._contradicted(heard))
-        return uploads.without({uploads.classifiers[k].name: reason for k, reason in reasons.items()})
+        contradicted = dict(self._contradicted(heard))
+        why = self.judges_nobody(recitals) or self._unbelieved(heard, contradicted)
+        reasons = dict.fromkeys(without_numbers, NO_NUMBERS) | ({} if why else contradicted)
+        after = uploads.without({uploads.classifiers[k].name: reason for k, reason in reasons.items()})
+        return after.noted(f"the hearing judges nobody: {why}") if why else after
 
     def judges_nobody(self, recitals: tuple[Recital, ...]) -> str | None:
         """Why nobody can be judged by these recitals, whatever is said of them; None where somebody may be."""
@@ -107,6 +114,23 @@ class Witnesses:
         device, parts = place_of(model), in_pieces(x, x.shape[-1])
         logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in parts]
         return torch.cat(logits).log_softmax(dim=1)
+
+    def _unbelieved(self, heard: "Heard", contradicted: Collection[int]) -> str | None:
+        """Why those who contradict some are not believed; None where they believe each other, or contradict nobody."""
+        if not contradicted:
+            return None
+        present = heard.finite.clone()
+        present[[*contradicted]] = False
+        testimony, asked = heard.testimonies(present)
+        left = testimony[present & (asked > 0)].tolist()
+        if not left:
+            return f"those who contradict {len(contradicted)} of them share no class to be asked about each other's"
+        if (usual := median(left)) >= self.least:
+            return None
+        return (
+            f"those who contradict {len(contradicted)} of them believe each other as little: what one recites of a "
+            f"class lifts another's belief in it by {usual:.2f}, less than {self.least:g}"
+        )
 
     def _contradicted(self, heard: "Heard") -> Iterator[tuple[int, str]]:
         """Clients that the others contradict, and the line that says so."""

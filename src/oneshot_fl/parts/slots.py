@@ -30,7 +30,7 @@ UploadStep = Callable[[Uploads], Uploads]
 Hearing = Callable[[Uploads, tuple[Recital, ...]], Uploads]
 """What is left of the uploads after the recitals of all classifiers were heard; made as an `UploadStep` is.
 
-One may have a method `judges_nobody(recitals)`, which says why it can do nothing with these.
+What it has to say besides, as why it judges nobody, it notes (`Uploads.noted`).
 """
 Step = TypeVar("Step", bound=Callable[..., Uploads])
 

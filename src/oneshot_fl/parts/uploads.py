@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any, TypeVar
 
@@ -84,6 +84,8 @@ class Uploads:
     decoders: tuple[DecoderUpload, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     """What was turned away on the way here, and why."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What gates and hearings have to say besides, a line each."""
 
     def __post_init__(self) -> None:
         """Gates and reports know uploads by their names alone: two of one name would be judged as one."""
@@ -144,7 +146,8 @@ class Uploads:
             raise OneshotError(f"{who}: turns away {first_of(unknown)}, but there are {', '.join(there)}")
         known = {*after.named(), *(one.name for one in turned_away)}
         left_out = [Quarantined(name, f"left out by {who}") for name in there if name not in known]
-        return replace(after, quarantined=(*self.quarantined, *turned_away, *left_out))
+        said = [line for line in after.notes if line not in self.notes]
+        return replace(after, quarantined=(*self.quarantined, *turned_away, *left_out), notes=(*self.notes, *said))
 
     def through(
         self, step: Callable[["Uploads"], "Uploads"], described: Mapping[str, Any], *, who: str = "a step"
@@ -211,6 +214,10 @@ class Uploads:
             decoders=tuple(upload for upload in self.decoders if upload.name not in reasons),
             quarantined=(*self.quarantined, *starmap(_turned_away, reasons.items())),
         )
+
+    def noted(self, line: str) -> "Uploads":
+        """The same, with something to say of them."""
+        return replace(self, notes=(*self.notes, line))
 
     def require(self, needs: frozenset[str], method: str) -> None:
         """Whether there is an upload of every kind that a method needs, `classifiers` and `decoders`, with its counts.

@@ -88,6 +88,42 @@ def test_of_few_classes_another_testimony_is_believed_and_of_one_any():
     assert replace(few, least_of_few=9.0)(uploads, of_one) == uploads
 
 
+def _with_own_words(*shifts: int) -> tuple[Uploads, tuple[Recital, ...]]:
+    """Clients that call content j class j + shift, modulo 3, and recite two classes so."""
+    models = []
+    for shift in shifts:
+        models.append(Sees(liar=False))
+        models[-1].said = models[-1].said.roll(shift, dims=1)
+    contents = ([(label - shift) % 3 for label in (0, 2)] for shift in shifts)
+    return uploads_of(models, [1] * len(shifts)), tuple(
+        Recital(_images(*own), torch.tensor([0, 2]), "key") for own in contents
+    )
+
+
+def test_those_who_do_not_believe_each_other_turn_nobody_away():
+    """All contradict all, as where recitals show nothing to others: whoever goes leaves the rest as it was."""
+    uploads, recitals = _with_own_words(0, 1, 2)
+    strict = replace(WITNESSES, least=0.5, least_of_few=0.5)
+    assert (strict.hear(uploads, recitals).testimonies(torch.ones(3, dtype=torch.bool))[0] < 0).all()
+    after = strict(uploads, recitals)
+    assert after == uploads
+    (said,) = after.notes
+    assert said.startswith("the hearing judges nobody: those who contradict 1 of them believe each other as little")
+    assert said.endswith("less than 0.5")
+    agreeing, heard = _with_own_words(0, 0, 1)
+    after = replace(strict, least=0.1)(agreeing, heard)
+    assert ([one.name for one in after.quarantined], after.notes) == (["client 2"], ())
+
+
+def test_those_who_share_no_class_cannot_say_whether_they_would_believe_each_other():
+    """A liar shares a class with each of two clients, who share none."""
+    uploads, _ = _federation(2, 1)
+    recitals = (_recital([0], liar=False), _recital([2], liar=False), _recital([0, 2], liar=True))
+    after = replace(WITNESSES, least_of_few=0.1, least=0.1)(uploads, recitals)
+    assert after == uploads
+    assert after.notes[0].endswith("those who contradict 1 of them share no class to be asked about each other's")
+
+
 class AtALoss(Sees):
     """Honest, but what it says of content 2 is no number, `nan` or infinite."""
 
