@@ -58,9 +58,10 @@ BackgroundOption = Annotated[
 
 def main() -> None:
     """The console script; exit code 2 and one line for a mistake, 130 and 143 when stopped."""
-    with stoppable():
-        words = sys.argv[1:]
-        if words and words[0] in OWN:
+    words = sys.argv[1:]
+    own = bool(words) and words[0] in OWN
+    with stoppable(resumes=not own or words[0] == "aggregate"):
+        if own:
             print_whatever_it_is()
             with mistakes_told():
                 app(prog_name="oneshot-fl")

@@ -153,11 +153,14 @@ def interruption() -> Interrupted | None:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def stoppable(*, resumes: bool = True) -> Iterator[None]:
     """Inside the block SIGINT and SIGTERM raise `Interrupted`; one that leaves it ends the process with its line.
 
     To be entered in the main thread before anything is imported that takes time. A Trainer keeps these handlers and
     passes the exception on. After `PATIENCE` another signal ends the process at once, whatever it is doing.
+
+    Args:
+        resumes: whether the same command goes on where it was, which the line says then.
     """
     _asked.clear()
     stop = _Stop()
@@ -175,7 +178,7 @@ def stoppable() -> Iterator[None]:
         interrupted = interruption()
         if interrupted is None or (isinstance(error, SystemExit) and error.code == interrupted.exit_code):
             raise  # not stopped, or told of by a block inside this one
-        say(str(interrupted))
+        say(str(interrupted) if resumes else "interrupted")
         sys.exit(interrupted.exit_code)
     finally:
         stop.rest()

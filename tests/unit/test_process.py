@@ -170,6 +170,19 @@ def test_output_that_has_no_room_is_told_in_one_line(body, unbuffered):
     assert (ended.returncode, ended.stderr) == (2, line)
 
 
+def test_what_begins_anew_does_not_say_that_it_resumes(capsys):
+    before = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)}
+    try:
+        with pytest.raises(SystemExit) as raised, stoppable(resumes=False):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        with stoppable():
+            assert interruption() is None
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (raised.value.code, capsys.readouterr().err) == (143, "oneshot_fl: interrupted\n")
+
+
 def test_a_signal_after_a_while_ends_what_does_not_clean_up():
     process = started(SLOW_CLEANING.replace("2.5", "60").replace("    begun()", "    process.PATIENCE = 0; begun()"))
     process.send_signal(signal.SIGTERM)
