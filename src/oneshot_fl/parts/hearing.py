@@ -122,9 +122,9 @@ class Witnesses:
         present = heard.finite.clone()
         present[[*contradicted]] = False
         testimony, asked = heard.testimonies(present)
-        left = testimony[present & (asked > 0)].tolist()
+        left = testimony[present & (asked >= FEWEST_CLASSES)].tolist()
         if not left:
-            return f"those who contradict {len(contradicted)} of them share no class to be asked about each other's"
+            return f"those who contradict {len(contradicted)} of them share too few classes to ask each other about"
         if (usual := median(left)) >= self.least:
             return None
         return (

@@ -115,13 +115,14 @@ def test_those_who_do_not_believe_each_other_turn_nobody_away():
     assert ([one.name for one in after.quarantined], after.notes) == (["client 2"], ())
 
 
-def test_those_who_share_no_class_cannot_say_whether_they_would_believe_each_other():
-    """A liar shares a class with each of two clients, who share none."""
+@pytest.mark.parametrize("shared", [[0], [0, 2]])
+def test_those_who_share_less_than_two_classes_cannot_say_whether_they_would_believe_each_other(shared):
+    """A liar shares a class or two with each of two clients, who share none or one."""
     uploads, _ = _federation(2, 1)
-    recitals = (_recital([0], liar=False), _recital([2], liar=False), _recital([0, 2], liar=True))
+    recitals = (_recital(shared, liar=False), _recital([2], liar=False), _recital([0, 2], liar=True))
     after = replace(WITNESSES, least_of_few=0.1, least=0.1)(uploads, recitals)
     assert after == uploads
-    assert after.notes[0].endswith("those who contradict 1 of them share no class to be asked about each other's")
+    assert after.notes[0].endswith("those who contradict 1 of them share too few classes to ask each other about")
 
 
 class AtALoss(Sees):
