@@ -221,7 +221,7 @@ def admit(
         NothingLeftError: every upload was turned away, or every one of a kind that the method needs.
     """
     uploads = _through(plan.gate, uploads, spec, "gate")
-    _tell(uploads, plan, context)
+    _tell(uploads, plan, context, since=Uploads(()))
     recitals = _recitals(plan, spec, uploads, context)
     return recitals, *_heard(plan, uploads, recitals, spec, context)
 
@@ -265,14 +265,14 @@ def _heard(
     return after, tuple(recital for upload, recital in pairs if upload.name in left)
 
 
-def _tell(left: Uploads, plan: Serving, context: Context, *, since: Uploads | None = None) -> None:
+def _tell(left: Uploads, plan: Serving, context: Context, *, since: Uploads) -> None:
     """Whom gate or hearing turned away, what else they say, and whether the method can do with what is left.
 
     Args:
         since: what has been told of already.
     """
-    quarantined, notes = (len(since.quarantined), len(since.notes)) if since else (0, 0)
-    for line in (*(one.told for one in left.quarantined[quarantined:]), *left.notes[notes:]):
+    turned_away = left.quarantined[len(since.quarantined) :]
+    for line in (*(one.told for one in turned_away), *left.notes[len(since.notes) :]):
         context.progress.note(line)
     left.require(plan.needs, plan.method.name)
 

@@ -170,16 +170,21 @@ def test_output_that_has_no_room_is_told_in_one_line(body, unbuffered):
     assert (ended.returncode, ended.stderr) == (2, line)
 
 
-def test_what_begins_anew_does_not_say_that_it_resumes(capsys):
+@pytest.fixture
+def handlers():
+    """How signals are handled before a test; so they are after it too, and no stop is left to another block."""
     before = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)}
-    try:
-        with pytest.raises(SystemExit) as raised, stoppable(resumes=False):
-            signal.raise_signal(signal.SIGTERM)
-    finally:
-        with stoppable():
-            assert interruption() is None
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    yield before
+    with stoppable():
+        assert interruption() is None  # it is another block's
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_what_begins_anew_does_not_say_that_it_resumes(capsys):
+    with pytest.raises(SystemExit) as raised, stoppable(resumes=False):
+        signal.raise_signal(signal.SIGTERM)
     assert (raised.value.code, capsys.readouterr().err) == (143, "oneshot_fl: interrupted\n")
 
 
@@ -192,23 +197,16 @@ def test_a_signal_after_a_while_ends_what_does_not_clean_up():
     assert process.returncode == -signal.SIGTERM
 
 
-def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_break_into_the_end():
-    before = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGALRM)}
+def test_after_the_block_signals_are_as_before_and_after_a_stop_they_cannot_break_into_the_end(handlers):
     with stoppable():
         pass
-    assert {number: signal.getsignal(number) for number in before} == before
-    try:
-        with pytest.raises(SystemExit) as raised, stoppable():
-            signal.raise_signal(signal.SIGTERM)
-        assert raised.value.code == 143
-        assert {number: signal.getsignal(number) for number in STOPPING} == dict.fromkeys(STOPPING, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGALRM) == before[signal.SIGALRM]
-        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    finally:
-        with stoppable():
-            assert interruption() is None  # it is another block's
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+    with pytest.raises(SystemExit) as raised, stoppable():
+        signal.raise_signal(signal.SIGTERM)
+    assert raised.value.code == 143
+    assert {number: signal.getsignal(number) for number in STOPPING} == dict.fromkeys(STOPPING, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGALRM) == handlers[signal.SIGALRM]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_threads_wait_for_each_other_and_one_may_go_deeper():
