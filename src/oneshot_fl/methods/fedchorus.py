@@ -17,6 +17,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
+| where j runs over the classes that f_k has an output for | `own_outputs` | - |
 | Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of recitals of another | `usual` | - |
 | Eq. 8': and the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
@@ -66,7 +67,7 @@ from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.mode import evaluating
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
-from oneshot_fl.parts.uploads import Recital, Server
+from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import Votes
 from oneshot_fl.values import BelowOne, Count, CountOrZero, NotNegative
 
@@ -103,6 +104,8 @@ class EvidenceWeighted(Fixed):
     deviation: Tensor
     telling: Tensor
     """1 for a client whose mistakes tell something of it, else 0, `[m]`."""
+    own: Tensor
+    """1 for a class that a client's model has an output for, else 0, `[m, c]`."""
     shares: Tensor
     """Every client's share of what recitals show of a class, `[m, c]`."""
     round: Tensor
@@ -130,6 +133,7 @@ class EvidenceWeighted(Fixed):
         shape = len(models), server.spec.classes
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("deviation", torch.ones(shape))
+        self.register_buffer("own", own_outputs(server.uploads, server.spec.classes))
         shares = shown_shares(server.recitals, server.spec.classes) if server.recitals else torch.ones(shape)
         self.register_buffer("shares", shares)
         shared = bool(server.recitals) and mean_owners(shares) >= owners
@@ -138,14 +142,14 @@ class EvidenceWeighted(Fixed):
 
     def forward(self, votes: Votes) -> Tensor:
         """Log-probabilities `[b, c]`, by evidence; the label is not used."""
-        return self._weigh(votes.P, evidence(votes, self.power))
+        return self._weigh(votes.P, evidence(votes, self.own, self.power))
 
     def remember(self, votes: Votes) -> Tensor:
         """The pool keeps all clients' logits and evidence, and room for whom the student asks, `[b, m, c + 2]`.
 
         What is usual is known once it is full.
         """
-        found = evidence(votes, self.power).unsqueeze(2)
+        found = evidence(votes, self.own, self.power).unsqueeze(2)
         return torch.cat([votes.P, found, torch.zeros_like(found)], dim=2).transpose(0, 1)
 
     def recall(self, entry: Entry) -> Tensor:
@@ -210,12 +214,27 @@ class SelfGated(Fixed):
         return weighted_probability(votes.P, asked - self.doubt * entropy(votes.P))
 
 
-def evidence(votes: Votes, power: float) -> Tensor:
-    """e_k(x) = (max_j z_kj - mean_j z_kj) / |phi_k|^power, `[m, b]` (Eq. 7); 0 where all features of an image are 0."""
+def evidence(votes: Votes, own: Tensor, power: float) -> Tensor:
+    """e_k(x) = (max_j z_kj - mean_j z_kj) / |phi_k|^power, `[m, b]` (Eq. 7); 0 where all features of an image are 0.
+
+    Args:
+        votes: with features.
+        own: 1 for the classes j that client k's model has an output for, else 0, `[m, c]`. What is put in place of the
+            others (`models.aligned`) no features made: divided by their length, it would speak for short ones.
+        power: of the length of the features.
+    """
     lengths = torch.stack([torch.linalg.vector_norm(features.float(), dim=1) for features in votes.features])
-    gap = votes.P.amax(dim=2) - votes.P.mean(dim=2)
+    gap = votes.P.amax(dim=2) - (votes.P * own.unsqueeze(1)).sum(dim=2) / own.sum(dim=1, keepdim=True)
     smallest = torch.finfo(gap.dtype).eps
     return (gap / lengths.clamp_min(smallest) ** power).where(lengths > smallest, 0.0)
+
+
+def own_outputs(uploads: Uploads, classes: int) -> Tensor:
+    """1 for a class that a client's classifier has an output for, else 0, `[m, c]`."""
+    own = torch.ones(len(uploads.classifiers), classes)
+    for row, upload in zip(own, uploads.classifiers, strict=True):
+        row[list(upload.unknown)] = 0
+    return own
 
 
 @torch.no_grad()
