@@ -12,6 +12,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 4: + 0.05 mean absolute step, along rows plus along columns | `parts.terms.Roughness` | `recite.objective.tv` |
 | Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
 | Eq. 4'': it is moved in every step, in colour mirrored too | `parts.recitals` | `recite.shaken`, `recite.mirrored` |
+| unless a mirrored image is another one (`data=svhn`) | `conf/recite/unmirrored.yaml` | `recite.mirrored=never` |
 | without BN statistics the steps are a third as large | `phases.recite` | `recite.without_statistics` |
 | Eq. 5: the pool: all recitals, dead leaves, strokes | `parts.recitals`, `parts.procedural` | `method.source` |
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
@@ -25,7 +26,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 9'': in the last three tenths of the rounds the w_k of Eq. 12 | `EvidenceWeighted.refit` | `.self_gated` |
 | where two clients show a class, in the mean over those shown: 1 / sum_k q_k(y)^2 >= 2 | `mean_owners` | `.owners` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
-| Eq. 10': in colour of x moved and mirrored, afresh in every step | `parts.moved` | `method.perturb` |
+| Eq. 10': in colour of x moved and mirrored likewise, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
 | Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student | `sent` | `.self_doubt` |
 | q_k(y): client k's share of what recitals show of y | `shown_shares` | - |

@@ -17,8 +17,6 @@ SHOWN = 2000
 """Images that a client's model is shown."""
 Start = Literal["noise", "drawings"]
 """What the images of a recital begin as."""
-Mirrored = Literal["always", "in_colour", "never"]
-"""Which images may be mirrored while they are made; a digit that is mirrored is none."""
 
 
 class RecitalSource(nn.Module):

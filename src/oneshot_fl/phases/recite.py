@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from oneshot_fl.artifacts import Artifact, Spent
+from oneshot_fl.data.augment import Mirrored, mirrors
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, has_batch_norm
@@ -22,7 +23,7 @@ from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
-from oneshot_fl.parts.recitals import Mirrored, Start, drawings, shaken, shown_label_shares
+from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
 from oneshot_fl.parts.view import View
@@ -73,7 +74,7 @@ class Recitation:
     def seen(self, spec: DataSpec, rng: torch.Generator) -> Callable[[Tensor], Tensor]:
         """How a client sees images of this kind while they are made."""
         most = round(self.shaken * spec.size)
-        mirrored = self.mirrored == "always" or (self.mirrored == "in_colour" and not spec.grey)
+        mirrored = mirrors(self.mirrored, grey=spec.grey)
         return partial(shaken, most=most, rng=rng, mirrored=mirrored) if most else lambda images: images
 
     def pace(self, client: nn.Module) -> float:
