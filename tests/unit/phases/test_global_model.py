@@ -318,7 +318,9 @@ def test_an_ensemble_that_learns_goes_on_bit_for_bit_and_is_handed_over(data, se
 def test_of_images_that_move_the_answers_are_kept(data, server, context, tmp_path, monkeypatch):
     asked, real = [], DistillModule._taught
     monkeypatch.setattr(DistillModule, "_taught", lambda module, *given: asked.append(1) or real(module, *given))
-    still, moved = (recipe_of(Moved, share=0.25, colour_only=colour_only) for colour_only in (True, False))
+    still, moved = (
+        recipe_of(Moved, share=0.25, mirrored="always", colour_only=colour_only) for colour_only in (True, False)
+    )
     plain, unmoved, other = (
         _distill(data, server, replace(context, store=Store(tmp_path / name)), _method(perturb=perturb))
         for name, perturb in (("plain", None), ("still", still), ("moved", moved))
