@@ -1,7 +1,6 @@
 """Random crops and flips of whole batches: every sample draws its own, and no loop runs over samples."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,15 +8,6 @@ from torch.nn import functional as F
 
 PADDING = 4
 """Black pixels around an image before it is cropped; 4 is usual for CIFAR (He et al. 2016, Sec. 4.2)."""
-
-
-Mirrored = Literal["always", "in_colour", "never"]
-"""Which images may be mirrored; a digit that is mirrored is none, in whatever colours."""
-
-
-def mirrors(which: Mirrored, *, grey: bool) -> bool:
-    """Whether images that are grey, or not, may be."""
-    return which == "always" or (which == "in_colour" and not grey)
 
 
 def random_crop(images: Tensor, rng: torch.Generator) -> Tensor:

@@ -1,14 +1,23 @@
 """Images that stand elsewhere whenever the student sees them."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from oneshot_fl.data.augment import Mirrored, flipped, mirrors, random_corners, random_sides, shifted
+from oneshot_fl.data.augment import flipped, random_corners, random_sides, shifted
 from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import BelowOne
+
+
+Mirrored = Literal["always", "in_colour", "never"]
+"""Which images may be mirrored; a digit that is mirrored is none, in whatever colours."""
+
+
+def mirrors(which: Mirrored, *, grey: bool) -> bool:
+    """Whether images that are grey, or not, may be."""
+    return which == "always" or (which == "in_colour" and not grey)
 
 
 class Moved:

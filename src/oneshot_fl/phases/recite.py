@@ -15,7 +15,6 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from oneshot_fl.artifacts import Artifact, Spent
-from oneshot_fl.data.augment import Mirrored, mirrors
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, has_batch_norm
@@ -23,6 +22,7 @@ from oneshot_fl.models.cost import Passes
 from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
+from oneshot_fl.parts.moved import Mirrored, mirrors
 from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
