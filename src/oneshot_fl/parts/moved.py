@@ -10,7 +10,6 @@ from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import BelowOne
 
-
 Mirrored = Literal["always", "in_colour", "never"]
 """Which images may be mirrored; a digit that is mirrored is none, in whatever colours."""
 
