@@ -9,7 +9,6 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 1': or the mean of p_k over images of no data set | `parts.recitals` | `recite.labels=estimated` |
 | Eq. 2: images x minimise CE(f_k(x), y); one client judges | `parts.terms.CrossEntropy` | `recite.objective.ce` |
 | Eq. 3: + distance to its own BN statistics (FedHydra's Eq. 14) | `BatchNormStatistics` | `recite.objective.bn` |
-| times 50 / sum_l (norm(mu_kl) + norm(var_kl)) where that is below 1 | `BatchNormStatistics` | `.bn.at_most` |
 | Eq. 4: + 0.05 mean absolute step, along rows plus along columns | `parts.terms.Roughness` | `recite.objective.tv` |
 | Eq. 4': x begins as dead leaves, in colour as textures | `parts.recitals` | `recite.start` |
 | Eq. 4'': it is moved in every step, in colour mirrored too | `parts.recitals` | `recite.shaken`, `recite.mirrored` |

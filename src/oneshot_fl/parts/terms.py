@@ -1,15 +1,12 @@
 """Named, weighted loss terms: each maps a `View` to a scalar and declares what it needs."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oneshot_fl.models.bank import LayerStatistics
 from oneshot_fl.parts.view import View
 from oneshot_fl.values import NotNegative, Positive
 
@@ -44,31 +41,18 @@ class BatchNormStatistics:
     weight: NotNegative
     over_clients: Literal["mean", "sum"] = "mean"
     """The sum has no 1/m (FedISCA)."""
-    at_most: Positive | None = None
-    """What a client's running statistics, |mu_kl| + |var_kl| over all its layers, count for together: where they are
-    longer, its distances are shortened by as much. None: whatever they are."""
     needs: ClassVar[frozenset[str]] = frozenset({"statistics"})
 
     def __call__(self, view: View) -> Tensor:
         """Mean or sum over clients, sum over their layers."""
-        distances = chain.from_iterable(map(self._distances, view.statistics))
+        distances = [
+            torch.linalg.vector_norm(layer.batch_mean - layer.running_mean)
+            + torch.linalg.vector_norm(layer.batch_var - layer.running_var)
+            for client in view.statistics
+            for layer in client
+        ]
         total = torch.stack([view.x.new_zeros(()), *distances]).sum()
         return total / len(view.statistics) if self.over_clients == "mean" else total
-
-    def _distances(self, client: Sequence[LayerStatistics]) -> list[Tensor]:
-        """One client's, a layer each."""
-        apart = [
-            _lengths(layer.batch_mean - layer.running_mean, layer.batch_var - layer.running_var) for layer in client
-        ]
-        if self.at_most is None or not client:
-            return apart
-        running = torch.stack([_lengths(layer.running_mean, layer.running_var) for layer in client]).sum()
-        return [distance * (self.at_most / running.clamp_min(self.at_most)) for distance in apart]
-
-
-def _lengths(mean: Tensor, var: Tensor) -> Tensor:
-    """|mean| + |var|, Euclidean norms."""
-    return torch.linalg.vector_norm(mean) + torch.linalg.vector_norm(var)
 
 
 @dataclass(frozen=True)

@@ -103,27 +103,6 @@ def test_eq_14_sums_euclidean_distances_over_layers_and_averages_over_clients():
     assert_close(BatchNormStatistics(1.0, over_clients="sum")(WithStatistics()), torch.tensor(6.0))
 
 
-@pytest.mark.parametrize(("at_most", "expected"), [(20.0, 6.0), (4.0, 6.0), (2.0, 3.0), (None, 6.0)])
-def test_statistics_of_many_or_large_layers_count_for_so_much_at_most(at_most, expected):
-    # one client, distances 5 and 1; of its running statistics |(0, 0)| + |(2, 0)| and |(1, 0)| + |(0.6, 0.8)|
-    first = _layer([3.0, 4.0], [1.0, 1.0])._replace(
-        running_var=torch.tensor([2.0, 0.0]), batch_var=torch.tensor([2.0, 0.0])
-    )
-    second = LayerStatistics(*(torch.tensor(each) for each in ([1.0, 0.0], [0.6, 1.8], [1.0, 0.0], [0.6, 0.8])))
-
-    class WithStatistics(_View):
-        statistics = [[first, second]]
-
-    assert_close(BatchNormStatistics(1.0, at_most=at_most)(WithStatistics()), torch.tensor(expected))
-
-
-def test_a_client_without_statistics_counts_for_nothing_however_much_they_may():
-    class WithStatistics(_View):
-        statistics = [[]]
-
-    assert_close(BatchNormStatistics(1.0, at_most=1.0)(WithStatistics()), torch.tensor(0.0))
-
-
 def _bn_view(x: torch.Tensor, norm: nn.BatchNorm2d) -> View:
     model = nn.Sequential(norm, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     bank = ClientBank([model])
