@@ -167,7 +167,7 @@ def stoppable(*, resumes: bool = True) -> Iterator[None]:
     handlers: dict[int, object] = {**dict.fromkeys(STOPPING, stop), signal.SIGALRM: stop.insist}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
     try:
-        with _all_written():
+        with _all_written(), _swallowed_quietly():
             yield
     except BaseException as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -196,6 +196,17 @@ def _all_written() -> Iterator[None]:
     finally:
         if sys.stdout is not None:  # as where it was closed
             sys.stdout.flush()
+
+
+@contextmanager
+def _swallowed_quietly() -> Iterator[None]:
+    """Inside the block Python is silent of a stop that it cannot raise, as in `__del__`: `insist` raises it again."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda told: None if issubclass(told.exc_type, Interrupted) else before(told)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _no_room(error: BaseException) -> bool:

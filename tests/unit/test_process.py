@@ -139,6 +139,20 @@ IMPORTING = """
 """
 
 
+WHERE_NOTHING_CAN_BE_RAISED = """
+    class Dropped:
+        def __del__(self):
+            begun()
+            time.sleep(60)
+    try:
+        Dropped()
+        time.sleep(60)
+    finally:
+        print("cleaned up")
+    print("went on")
+"""
+
+
 def started(body: str) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", WITHIN.format(body=body.lstrip())], **pipes)
@@ -148,7 +162,9 @@ def started(body: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("body", [SLEEP, SWALLOWED, TURNED_INTO_ANOTHER, SLOW_CLEANING, IMPORTING])
+@pytest.mark.parametrize(
+    "body", [SLEEP, SWALLOWED, TURNED_INTO_ANOTHER, SLOW_CLEANING, IMPORTING, WHERE_NOTHING_CAN_BE_RAISED]
+)
 def test_a_signal_ends_the_process_with_one_line_after_cleaning_up(body, number, code):
     process = started(body)
     process.send_signal(number)
