@@ -18,7 +18,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 5': in colour also variations of recitals, and textures | `parts.procedural` | `method.source.*.colour_only` |
 | Eq. 6: and mixtures a x + (1 - a) x', a ~ U(0, 1), of any two | `parts.procedural` | `method.source.mixtures` |
 | Eq. 7: evidence e_k(x) = (max_j f_kj - mean_j f_kj) / norm(phi_k)^power | `evidence` | `method.ensemble.power` |
-| where j runs over the classes that f_k has an output for | `own_outputs` | - |
+| where j runs over the classes that f_k has an output for | `parts.uploads.known_classes` | - |
 | Eq. 8: made comparable: by mean and deviation of e_k where f_k says that class of recitals of another | `usual` | - |
 | Eq. 8': and the whole pool, as 400 images more; without BN by it alone | `usual` | `method.ensemble.pool_counts` |
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
@@ -68,7 +68,7 @@ from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.mode import evaluating
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
-from oneshot_fl.parts.uploads import Recital, Server, Uploads
+from oneshot_fl.parts.uploads import Recital, Server, known_classes
 from oneshot_fl.parts.view import Votes
 from oneshot_fl.values import BelowOne, Count, CountOrZero, NotNegative
 
@@ -106,7 +106,7 @@ class EvidenceWeighted(Fixed):
     telling: Tensor
     """1 for a client whose mistakes tell something of it, else 0, `[m]`."""
     own: Tensor
-    """1 for a class that a client's model has an output for, else 0, `[m, c]`."""
+    """Which classes a client's model has an output for, bool `[m, c]`."""
     shares: Tensor
     """Every client's share of what recitals show of a class, `[m, c]`."""
     round: Tensor
@@ -134,7 +134,7 @@ class EvidenceWeighted(Fixed):
         shape = len(models), server.spec.classes
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("deviation", torch.ones(shape))
-        self.register_buffer("own", own_outputs(server.uploads, server.spec.classes))
+        self.register_buffer("own", known_classes(server.uploads.classifiers, server.spec.classes))
         shares = shown_shares(server.recitals, server.spec.classes) if server.recitals else torch.ones(shape)
         self.register_buffer("shares", shares)
         shared = bool(server.recitals) and mean_owners(shares) >= owners
@@ -220,22 +220,14 @@ def evidence(votes: Votes, own: Tensor, power: float) -> Tensor:
 
     Args:
         votes: with features.
-        own: 1 for the classes j that client k's model has an output for, else 0, `[m, c]`. What is put in place of the
-            others (`models.aligned`) no features made: divided by their length, it would speak for short ones.
+        own: which classes j client k's model has an output for, bool `[m, c]`. What is put in place of the others
+            (`models.aligned`) no features made: divided by their length, it would speak for short ones.
         power: of the length of the features.
     """
     lengths = torch.stack([torch.linalg.vector_norm(features.float(), dim=1) for features in votes.features])
     gap = votes.P.amax(dim=2) - (votes.P * own.unsqueeze(1)).sum(dim=2) / own.sum(dim=1, keepdim=True)
     smallest = torch.finfo(gap.dtype).eps
     return (gap / lengths.clamp_min(smallest) ** power).where(lengths > smallest, 0.0)
-
-
-def own_outputs(uploads: Uploads, classes: int) -> Tensor:
-    """1 for a class that a client's classifier has an output for, else 0, `[m, c]`."""
-    own = torch.ones(len(uploads.classifiers), classes)
-    for row, upload in zip(own, uploads.classifiers, strict=True):
-        row[list(upload.unknown)] = 0
-    return own
 
 
 @torch.no_grad()

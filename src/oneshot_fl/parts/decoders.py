@@ -12,7 +12,7 @@ from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.soundness import drawn_wrong
 from oneshot_fl.parts.slots import Made, Turn
-from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.uploads import Server, known_classes
 from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive
@@ -148,7 +148,7 @@ class DecoderSource(nn.Module):
             return shares_drawn(counts, self.samples, rng)
         if self.split == "label_distribution":
             return self._some(shares_by_label(counts, self.samples), enough_by_label(counts))
-        able = self._able()
+        able = known_classes(self.decoders, self.spec.classes)
         return self._some(shares_by_squares(counts, self.samples, able), enough_by_squares(counts, able))
 
     def _some(self, shares: Tensor, enough: int) -> Tensor:
@@ -159,10 +159,3 @@ class DecoderSource(nn.Module):
                 f"rounds to none; set at least {enough}, which makes the first, or split=categorical"
             )
         return shares
-
-    def _able(self) -> Tensor:
-        """Which classes each decoder can be asked for, bool `[k, c]`."""
-        able = torch.ones(len(self.decoders), self.spec.classes, dtype=torch.bool)
-        for k, decoder in enumerate(self.decoders):
-            able[k, list(decoder.unknown)] = False
-        return able

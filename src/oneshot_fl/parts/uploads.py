@@ -58,6 +58,14 @@ class DecoderUpload:
     """Classes that the decoder cannot be asked for, because the client's own list of classes lacks them."""
 
 
+def known_classes(uploads: Sequence[ClassifierUpload | DecoderUpload], classes: int) -> Tensor:
+    """Which classes each of the models can say or draw, bool `[k, c]`: all but those that its client does not name."""
+    known = torch.ones(len(uploads), classes, dtype=torch.bool)
+    for row, upload in zip(known, uploads, strict=True):
+        row[list(upload.unknown)] = False
+    return known
+
+
 @dataclass(frozen=True)
 class Quarantined:
     """An upload that the server does not use."""

@@ -6,16 +6,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from oneshot_fl.methods.fedchorus import (
-    EvidenceWeighted,
-    SelfGated,
-    evidence,
-    mean_owners,
-    own_outputs,
-    shown_shares,
-)
+from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence, mean_owners, shown_shares
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.uploads import Recital
+from oneshot_fl.parts.uploads import Recital, known_classes
 from tests.parts import SMALL, FixedLogits, server_of, votes_of
 
 LOG3 = math.log(3.0)
@@ -42,17 +35,17 @@ def _ensemble(client: nn.Module = NORMALISED, **options) -> EvidenceWeighted:
 )
 def test_evidence_is_the_best_answer_above_the_mean_for_so_long_a_feature(power, lengths):
     gap = LOG3 - LOG3 / 2
-    found = evidence(votes_of(P, features=FEATURES), torch.ones(2, 2), power)
+    found = evidence(votes_of(P, features=FEATURES), torch.ones(2, 2, dtype=torch.bool), power)
     assert_close(found, gap / torch.tensor(lengths, dtype=torch.float32))
 
 
 def test_evidence_leaves_out_classes_that_a_client_has_no_output_for():
     # neither has one for the third class: what stands there, the same above all answers, is in no feature's direction
     wider = torch.cat([P, torch.full((2, 2, 1), -8.0)], dim=2)
-    own = torch.tensor([[1.0, 1.0, 0.0]] * 2)
+    own = torch.tensor([[True, True, False]] * 2)
     assert_close(evidence(votes_of(wider, features=FEATURES), own, 1.0), LOG3 / 2 / torch.tensor([[5.0, 1], [1, 4]]))
     # one that has all three: ln 3 - (ln 3 + 0 - 8) / 3
-    own[1, 2] = 1
+    own[1, 2] = True
     gap = torch.tensor([[LOG3 / 2], [LOG3 * 2 / 3 + 8 / 3]])
     assert_close(evidence(votes_of(wider, features=FEATURES), own, 1.0), gap / torch.tensor([[5.0, 1], [1, 4]]))
 
@@ -61,7 +54,7 @@ def test_classes_that_a_client_does_not_name_are_known_from_its_upload():
     server = server_of([NORMALISED, NORMALISED])
     first, second = server.uploads.classifiers
     uploads = replace(server.uploads, classifiers=(first, replace(second, unknown=(2,))))
-    assert own_outputs(uploads, 3).tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert known_classes(uploads.classifiers, 3).tolist() == [[1, 1, 1], [1, 1, 0]]
     ensemble = EvidenceWeighted(replace(server, uploads=uploads), **EVIDENCE, **SELF_GATED)
     wider = torch.cat([P, torch.full((2, 2, 1), -8.0)], dim=2)
     kept = ensemble.remember(votes_of(wider, features=FEATURES))  # logits, evidence, room for whom the student asks
@@ -120,7 +113,8 @@ def test_features_that_are_all_zero_are_no_evidence():
     dead = [FEATURES[0], torch.zeros_like(FEATURES[1])]
     gap = LOG3 / 2
     assert_close(
-        evidence(votes_of(P, features=dead), torch.ones(2, 2), 1.0), torch.tensor([[gap / 5, gap], [0.0, 0.0]])
+        evidence(votes_of(P, features=dead), torch.ones(2, 2, dtype=torch.bool), 1.0),
+        torch.tensor([[gap / 5, gap], [0.0, 0.0]]),
     )
 
 
