@@ -52,12 +52,17 @@ def server_of(
     recitals: Sequence[torch.Tensor] = (),
     label_counts: torch.Tensor | None = None,
     student: nn.Module | None = None,
+    unknown: Sequence[tuple[int, ...]] = (),
 ) -> Server:
     """What a part is made with; clients of equal size unless told otherwise, proxy images uint8 `[n, C, H, W]`.
 
-    Of each client's recital only the images are given: the labels go round over the classes.
+    Of each client's recital only the images are given: the labels go round over the classes. `unknown` are the classes
+    that each client has no output for, unless all have all.
     """
     uploads = uploads_of(models, [1] * len(models) if sizes is None else sizes, decoders)
+    if unknown:
+        named = zip(uploads.classifiers, unknown, strict=True)
+        uploads = replace(uploads, classifiers=tuple(replace(one, unknown=lacks) for one, lacks in named))
     if label_counts is not None:
         pairs = zip(uploads.classifiers, label_counts, strict=True)
         uploads = replace(uploads, classifiers=tuple(replace(one, label_counts=counts) for one, counts in pairs))

@@ -25,7 +25,7 @@ from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.models.trial import check_models
 from oneshot_fl.panels import check_panels, panels, test_set
 from oneshot_fl.parts.slots import UploadStep, step_for
-from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Recital, Server, Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload, Recital, Server, Uploads, known_classes
 from oneshot_fl.phases.calibrate import calibrate
 from oneshot_fl.phases.clients.train import TrainedClient, train_clients
 from oneshot_fl.phases.context import Context
@@ -230,8 +230,16 @@ def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) 
     """Test accuracy of every client that is used, of the ensembles, and of the server."""
     rows, own, distilled = plan.evaluation.ensembles, plan.method.ensemble, served.server
     ensembles = tested_ensembles(rows, own, replace(served.given, student=distilled.model), distilled.ensemble)
-    models = served.given.uploads.models
-    return evaluate(test, models, distilled.model, ensembles, temperature=served.temperature or 1.0, context=context)
+    classifiers = served.given.uploads.classifiers
+    return evaluate(
+        test,
+        [upload.model for upload in classifiers],
+        distilled.model,
+        ensembles,
+        known=known_classes(classifiers, test.spec.classes),
+        temperature=served.temperature or 1.0,
+        context=context,
+    )
 
 
 def received(clients: list[TrainedClient]) -> Uploads:

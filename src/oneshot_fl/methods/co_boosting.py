@@ -33,6 +33,7 @@ from torch.nn import functional as F
 
 from oneshot_fl.data.batches import index_batches
 from oneshot_fl.data.dataset import channelwise
+from oneshot_fl.parts.ensembles import Heard
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
@@ -81,6 +82,7 @@ class BoostedWeights(nn.Module):
         normalise: bool,
     ) -> None:
         super().__init__()
+        self.heard = Heard(server)
         self.decay, self.per, self.include_newest, self.normalise = decay, per, include_newest, normalise
         clients = len(server.uploads.sizes)
         self.register_buffer("weights", torch.full((clients,), 1 / clients))
@@ -118,7 +120,7 @@ class BoostedWeights(nn.Module):
         self.weights.copy_(torch.where(moved.sum() > 0, moved, self.weights))
 
     def _combine(self, P: Tensor, weights: Tensor) -> Tensor:
-        total = (weights.view(-1, 1, 1) * P).sum(dim=0)
+        total = (weights.view(-1, 1, 1) * self.heard(P)).sum(dim=0)
         return total / weights.sum() if self.normalise else total
 
 

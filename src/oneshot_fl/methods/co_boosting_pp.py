@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oneshot_fl.parts.gates import Gated, mixture, pixels, products
+from oneshot_fl.parts.gates import Gated, pixels, products
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import LearningRate, NotNegative
@@ -67,7 +67,7 @@ class GatedExperts(Gated):
 
     def __init__(self, server: Server, *, lr: LearningRate, balance: NotNegative, expert_grad: bool) -> None:
         scores_and_noise = torch.zeros(2, pixels(server), len(server.uploads.sizes))
-        super().__init__(scores_and_noise, expert_grad=expert_grad)
+        super().__init__(server, scores_and_noise, expert_grad=expert_grad)
         self.lr, self.balance = lr, balance
         self.register_buffer("moments", torch.zeros(2, *scores_and_noise.shape))
         self.register_buffer("steps", torch.zeros(()))
@@ -86,7 +86,7 @@ class GatedExperts(Gated):
             for entry in older.batches(batch_size, rng):
                 optimizer.zero_grad()
                 weights = self._weigh_noisily(entry.x, rng)
-                loss = F.cross_entropy(mixture(entry.answers.transpose(0, 1), weights), entry.y)
+                loss = F.cross_entropy(self.mixed(entry.answers.transpose(0, 1), weights), entry.y)
                 (loss + self.balance * squared_variation(weights.sum(dim=0))).backward()
                 optimizer.step()
 

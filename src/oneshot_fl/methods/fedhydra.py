@@ -34,6 +34,8 @@ What the paper leaves open, and what is done here:
 - Local SGD momentum is not given: 0.9, as in DENSE's and Co-Boosting's codes, for clients and student.
 - SA's logits are small (see `StratifiedAggregation`); `method.ensemble.scale`, `.in_model` and `.space` are ours, the
   defaults are the paper to the letter. AE (Fig. 7) instead of SA is `method/ensemble=uniform`.
+- Clients all have all classes in the paper. One that lacks an output for some (`oneshot-fl aggregate`) has u = 0 there,
+  and losses of Eq. 1 over its own outputs; a row of U that no loss moved is uniform over those who have the class.
 - On test images there is no label to choose a row of U_r by: see `parts.ensembles.label_free`.
 """
 

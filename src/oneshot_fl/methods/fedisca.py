@@ -53,7 +53,7 @@ from torch import Tensor, nn
 from oneshot_fl.models.batch_norm import adapted, logits_by_the_batch, logits_of
 from oneshot_fl.models.generators import Pixels
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.ensembles import Fixed
+from oneshot_fl.parts.ensembles import Fixed, Heard
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.slots import Made, Turn
 from oneshot_fl.parts.uploads import Server
@@ -136,13 +136,13 @@ class NoiseAdapted(Fixed):
 
     def __init__(self, server: Server, *, temperature: Positive, adapt: Literal["batch", "running"]) -> None:
         super().__init__(server)
-        self.temperature, self.adapt = temperature, adapt
+        self.temperature, self.adapt, self.heard = temperature, adapt, Heard(server)
         self.clients: Sequence[nn.Module] = server.uploads.models  # a list: they belong to the bank, not to its state
         self.moved = self.clients
 
     def forward(self, votes: Votes) -> Tensor:
         """E; the label is not used."""
-        return votes.P.mean(dim=0)
+        return self.heard(votes.P).mean(dim=0)
 
     def recall(self, entry: Entry) -> Tensor:
         """Logits whose probabilities at `temperature` are trust E + (1 - trust) E'.
@@ -164,4 +164,4 @@ class NoiseAdapted(Fixed):
     def _adapted(self, x: Tensor) -> Tensor:
         """E' on images `[b, C, H, W]`, `[b, c]`."""
         answers = logits_by_the_batch(self.clients, x) if self.adapt == "batch" else logits_of(self.moved, x)
-        return answers.mean(dim=0)
+        return self.heard(answers).mean(dim=0)

@@ -93,13 +93,13 @@ class LinearGate(Gated):
         self, server: Server, *, lr: LearningRate, rounds: CountOrZero, balance: NotNegative, odseta: NotNegative
     ) -> None:
         gate = _default_linear(pixels(server), len(server.uploads.sizes))
-        super().__init__(gate, expert_grad=True)
+        super().__init__(server, gate, expert_grad=True)
         self.lr, self.rounds, self.balance = lr, rounds, balance
         self.register_buffer("velocity", torch.zeros_like(gate))
         self.register_buffer("rounds_done", torch.zeros(()))
         self._perturb = Perturbation(server, epsilon=odseta, direction="sign")
         bank = server.bank or ClientBank(server.uploads.models)
-        self._ask = lambda x: bank(x).logits  # no submodule: the clients are no part of what was learned
+        self._ask = lambda x: self.heard(bank(x).logits)  # no submodule: the clients are no part of what was learned
 
     def weigh(self, x: Tensor) -> Tensor:
         """G(x) / m."""

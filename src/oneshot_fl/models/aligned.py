@@ -12,9 +12,9 @@ UNKNOWN, ALL_UNKNOWN = 1e-4, 1e-2
 """Probability, beside those of a client's own classes, that it gives to a class that it has no output for; to all such
 classes together, so that an upload that names very many classes does not make the others doubt everything.
 
-About what a client says of a class that it has an output for and never saw. Not minus infinity: a mean of logits
-(DENSE) would then rule the class out for everybody, and a generator's loss for it (stratification) would not be finite.
-As it is, that loss is constant, so the client's guidance for the class is 0.
+About what a client says of a class that it has an output for and never saw. Not minus infinity: a weighted sum of
+logits or a generator's loss would not be finite. Where logits are summed (DENSE, Co-Boosting, gates) it is no vote all
+the same (`parts.ensembles.Heard`), and stratification does not ask for the class.
 """
 
 

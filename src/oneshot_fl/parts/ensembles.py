@@ -13,7 +13,7 @@ from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.uploads import Server, known_classes
 from oneshot_fl.parts.view import EnsembleFunction, Votes, answered, taught
 from oneshot_fl.recipe import needs_of
 from oneshot_fl.values import NotNegative
@@ -52,12 +52,54 @@ class NoTeacher(Fixed):
         return votes.P.new_empty(len(votes.y), 0)
 
 
+class Heard(nn.Module):
+    """What a sum of the clients' logits hears of each: as they are, where every client has an output for every class.
+
+    What stands for a class that a client has no output for (`models.aligned`) is a small probability. In a sum of
+    logits that would be a vote, against a class where others are unsure and for it where they are sure.
+
+    Args:
+        server: with the clients' classifiers.
+    """
+
+    own: Tensor
+    """Which classes a client's model has an output for, bool `[m, c]`."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        own = known_classes(server.uploads.classifiers, server.spec.classes)
+        self.complete = bool(own.all())
+        self.register_buffer("own", own, persistent=False)
+
+    def forward(self, P: Tensor) -> Tensor:
+        """Logits `[m, b, c]` -> the same, where nobody votes on a class without an output for it."""
+        return P if self.complete else told_by_others(P, self.own)
+
+
+def told_by_others(P: Tensor, own: Tensor) -> Tensor:
+    """Log-probabilities `[m, b, c]`, of classes that a client has no output for the mean of those who have one.
+
+    So whatever a client weighs, it changes nothing there. What stands for a class that nobody has stays.
+
+    Args:
+        P: the clients' logits, `[m, b, c]`.
+        own: which classes a client's model has an output for, bool `[m, c]`.
+    """
+    logs, known = P.log_softmax(dim=2), own.unsqueeze(1)
+    others = (logs * known).sum(dim=0) / known.sum(dim=0).clamp_min(1)
+    return logs.where(known | ~known.any(dim=0), others)
+
+
 class LogitAverage(Fixed):
     """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
 
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.heard = Heard(server)
+
     def forward(self, votes: Votes) -> Tensor:
         """The label is not used."""
-        return votes.P.mean(dim=0)
+        return self.heard(votes.P).mean(dim=0)
 
 
 class SizeWeighted(Fixed):
@@ -67,12 +109,13 @@ class SizeWeighted(Fixed):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
+        self.heard = Heard(server)
         sizes = torch.tensor(server.uploads.sizes, dtype=torch.float32)
         self.register_buffer("weights", sizes / sizes.sum())
 
     def forward(self, votes: Votes) -> Tensor:
         """The label is not used."""
-        return (self.weights.view(-1, 1, 1) * votes.P).sum(dim=0)
+        return (self.weights.view(-1, 1, 1) * self.heard(votes.P)).sum(dim=0)
 
 
 class LabelShareWeighted(Fixed):

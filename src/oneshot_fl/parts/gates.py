@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.parts.ensembles import Heard
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import Votes
@@ -28,14 +29,16 @@ class Gated(nn.Module):
     """What gates share: the mixture, what the pool keeps, and one parameter that only `learning` sets free.
 
     Args:
+        server: with the clients' classifiers.
         gate: its weights as they begin.
         expert_grad: whether a gradient reaches the images through the clients too, or through the gate alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
 
-    def __init__(self, gate: Tensor, *, expert_grad: bool) -> None:
+    def __init__(self, server: Server, gate: Tensor, *, expert_grad: bool) -> None:
         super().__init__()
+        self.heard = Heard(server)
         self.gate, self.expert_grad = nn.Parameter(gate, requires_grad=False), expert_grad
 
     @abstractmethod
@@ -48,7 +51,7 @@ class Gated(nn.Module):
 
     def forward(self, votes: Votes) -> Tensor:
         """The mixture's logits `[b, c]`; the label is not used."""
-        return mixture(votes.P if self.expert_grad else votes.P.detach(), self.weigh(votes.x))
+        return self.mixed(votes.P if self.expert_grad else votes.P.detach(), self.weigh(votes.x))
 
     def remember(self, votes: Votes) -> Tensor:
         """The pool keeps all clients' logits, `[b, m, c]`, because the gate goes on learning."""
@@ -56,7 +59,11 @@ class Gated(nn.Module):
 
     def recall(self, entry: Entry) -> Tensor:
         """The mixture's present logits `[b, c]` from what the pool kept."""
-        return mixture(entry.answers.transpose(0, 1), self.weigh(entry.x))
+        return self.mixed(entry.answers.transpose(0, 1), self.weigh(entry.x))
+
+    def mixed(self, P: Tensor, weights: Tensor) -> Tensor:
+        """The mixture `[b, c]` of what is heard of client logits `[m, b, c]`, with these weights `[b, m]`."""
+        return mixture(self.heard(P), weights)
 
     @contextmanager
     def learning(self) -> Iterator[None]:

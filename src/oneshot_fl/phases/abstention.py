@@ -1,8 +1,8 @@
 """How right the server is where it may keep silent, by two scores of how sure it can be.
 
 `server` is its own calibrated confidence, which it has wherever it is used. `clients` is the mean probability that the
-clients give the class which the server names: it falls where every client is unsure, but only a server that holds the
-uploads can ask for it.
+clients give the class which the server names, those that have an output for it: it falls where every such client is
+unsure, but only a server that holds the uploads can ask for it.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.phases.class_figures import log_odds, rounded
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -56,7 +55,15 @@ def surest(score: Tensor, right: Tensor, share: float) -> float:
     return rounded((int(right[above].sum()) + room * float(right[level].double().mean())) / kept)
 
 
-def clients_support(P: Tensor, server: Tensor) -> Tensor:
-    """The clients' mean probability of the server's class, `[b]`: client logits `[m, b, c]`, server logits `[b, c]`."""
-    named = server.argmax(dim=1, keepdim=True)
-    return torch.exp(mean_probability(P).gather(1, named)).squeeze(1)
+def clients_support(P: Tensor, server: Tensor, known: Tensor | None = None) -> Tensor:
+    """The clients' mean probability of the server's class, `[b]`; 0 where no client has an output for it.
+
+    Args:
+        P: the clients' logits, `[m, b, c]`.
+        server: its logits, `[b, c]`.
+        known: which classes each client has an output for, bool `[m, c]`; None: all have all.
+    """
+    named = server.argmax(dim=1)
+    given = P.softmax(dim=2).gather(2, named.view(1, -1, 1).expand(len(P), -1, 1)).squeeze(2)
+    asked = torch.ones_like(given) if known is None else known.to(given)[:, named]
+    return (asked * given).sum(dim=0) / asked.sum(dim=0).clamp_min(1)

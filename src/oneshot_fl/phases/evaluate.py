@@ -92,11 +92,12 @@ class EvaluateModule(LightningModule):
         server: nn.Module,
         ensembles: Mapping[str, EnsembleFunction],
         *,
+        known: Tensor | None,
         classes: int,
         temperature: float,
     ) -> None:
         super().__init__()
-        self.temperature = temperature
+        self.temperature, self.known = temperature, known
         self.bank, self.server, self.names = bank, server, list(ensembles)
         self.ensembles = nn.ModuleList(ensembles.values())  # type: ignore[arg-type]
         self.needs = frozenset().union(*map(needs_of, ensembles.values()))
@@ -125,7 +126,7 @@ class EvaluateModule(LightningModule):
         """
         with torch.inference_mode(False), torch.no_grad():  # else no tensor counts who writes into it
             votes = ask(self.bank, x.clone(), y.clone(), self.needs)
-            self._support.append(clients_support(votes.P, server).cpu())
+            self._support.append(clients_support(votes.P, server, self.known).cpu())
             named = zip(self.names, self.ensembles, strict=True)
             answers = [
                 label_free(each, votes, f"evaluate.ensembles.{name}, or method.ensemble") for name, each in named
@@ -179,17 +180,22 @@ def evaluate(
     server: nn.Module,
     ensembles: Mapping[str, EnsembleFunction],
     *,
+    known: Tensor | None = None,
     temperature: float = 1.0,
     context: Context,
 ) -> Evaluated:
     """Test clients, ensembles and server, calibrated by `temperature`, on one pass over `test`.
 
     In single precision, whatever they were trained in: so `predict` and `load` ask the model, and what exports are of.
+
+    Args:
+        known: which classes each client has an output for, bool `[m, c]`; None: all have all.
     """
     if any(map(needs_several, ensembles.values())):
         test = test.without_single()
     bank = ClientBank(clients, mode="loop")
-    module = EvaluateModule(bank, server, ensembles, classes=test.spec.classes, temperature=temperature)
+    classes = test.spec.classes
+    module = EvaluateModule(bank, server, ensembles, known=known, classes=classes, temperature=temperature)
     with trainer_of(module, replace(context.trainer, precision="32-true")) as trainer:
         trainer.test(module, dataloaders=test, verbose=False)
     return module.results()

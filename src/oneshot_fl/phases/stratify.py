@@ -28,7 +28,7 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads, known_classes
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.piecewise import Counted, piecewise
@@ -43,6 +43,8 @@ from oneshot_fl.values import BatchSize, Count, Positive, Seed
 
 Start = tuple[ConvGenerator, Tensor]
 """The weights and the noise that all generators begin with."""
+LEAST = torch.finfo(torch.float32).tiny
+"""Capability of a client for a class that it has, where others lack classes, however little its loss moves."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class StratifyModule(LightningModule):
 
     Args:
         client: the frozen client F_k.
+        unknown: classes that it has no output for. Its loss is over the others: what stands for these
+            (`models.aligned`) would be a floor under it, which a client of all classes does not have.
         generator: the common start theta_G of all of them.
         classes: the target classes j, `[g]`.
         z: the common noise, `[b, nz]`.
@@ -76,6 +80,7 @@ class StratifyModule(LightningModule):
     replays = False
 
     classes: Tensor
+    unknown: Tensor
     z: Tensor
 
     def __init__(
@@ -83,13 +88,14 @@ class StratifyModule(LightningModule):
         client: nn.Module,
         generator: ConvGenerator,
         *,
+        unknown: tuple[int, ...] = (),
         classes: Tensor,
         z: Tensor,
         steps: int,
         optimizer: OptimizerFactory,
     ) -> None:
         super().__init__()
-        self.steps = steps
+        self.steps, self.partial = steps, bool(unknown)
         self.client = client.requires_grad_(False).eval()
         self.generator, self.optimizer = generator.requires_grad_(False), optimizer
         self.names = [name for name, _ in generator.named_parameters()]
@@ -97,6 +103,7 @@ class StratifyModule(LightningModule):
             value.detach().expand(len(classes), *value.shape).clone() for _, value in generator.named_parameters()
         )
         self.register_buffer("classes", classes)
+        self.register_buffer("unknown", torch.tensor(unknown, dtype=torch.long))
         self.register_buffer("z", z)
         self.losses: list[Tensor] = []
 
@@ -131,9 +138,11 @@ class StratifyModule(LightningModule):
 
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""
-        images = self.images()
+        logits = at_least_float32(self.client(self.images().flatten(0, 1)))
+        if self.partial:
+            logits = logits.index_fill(1, self.unknown, -torch.inf)
         labels = self.classes.repeat_interleave(len(self.z))
-        losses = F.cross_entropy(at_least_float32(self.client(images.flatten(0, 1))), labels, reduction="none")
+        losses = F.cross_entropy(logits, labels, reduction="none")
         return losses.view(len(self.classes), -1).mean(dim=1)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -160,33 +169,37 @@ def stratify(
 ) -> Guidance:
     """Algorithm 2 for every client with a classifier; one artifact per client, resumable after every group of classes.
 
+    A client is asked for the classes that it has an output for; its capability for others is 0. Where some client lacks
+    a class, nobody's for its own ones is: a class that no loss moved for is left to those who have it.
+
     Args:
         generator: of the images, built from `spec`.
     """
-    m, classes = len(uploads.classifiers), spec.classes
-    at_once = _classes_at_once(settings.classes_at_once, classes, device_of(context.trainer))
-    task = context.progress.task("stratification", m * classes, "client classes")
+    known = known_classes(uploads.classifiers, spec.classes)
+    at_once = _classes_at_once(settings.classes_at_once, spec.classes, device_of(context.trainer))
+    task = context.progress.task("stratification", int(known.sum()), "client classes")
     start = partial(_start, partial(generator, spec=spec), settings)
     wanted = []
-    for upload in uploads.classifiers:
+    for upload, own in zip(uploads.classifiers, known, strict=True):
         inputs = {
             "client": upload.key,
             "spec": described(spec),
             "generator": described(generator),
             "settings": described(settings),
         }
-        measure = partial(_measure, upload.model, settings, context.trainer)
+        measure = partial(_measure, upload, settings, context.trainer)
         count = partial(_macs_of_class, upload.model, spec, settings)
-        make = partial(_column, measure, count, start, classes, at_once, task)
+        make = partial(_column, measure, count, start, own, at_once, task)
         wanted.append(keyed(Wanted("stratify", inputs, make), __name__))
-    columns = make_all(wanted, [classes] * m, context=context, task=task)
+    columns = make_all(wanted, known.sum(dim=1).tolist(), context=context, task=task)
     task.finish()
     U = torch.stack([column.tensors["u"] for column in columns], dim=1)
     if not U.any():
         context.progress.note(
             "stratification: every loss stayed as it was, so all clients count alike; more stratify.steps"
         )
-    return Guidance(U, [column.key for column in columns], Spent.on(columns))
+    shared = U if bool(known.all()) else U.clamp_min(LEAST) * known.T
+    return Guidance(shared, [column.key for column in columns], Spent.on(columns))
 
 
 def _macs_of_class(client: nn.Module, spec: DataSpec, settings: Stratification, begun: Start) -> int:
@@ -207,18 +220,18 @@ def _column(
     measure: Callable[[Start, int, Tensor], Counted],
     count: Callable[[Start], int],
     start: Callable[[], Start],
-    classes: int,
+    own: Tensor,
     at_once: int,
     task: Task,
     work: Path,
 ) -> Artifact:
-    """u `[c]` of one client, group by group."""
+    """u `[c]` of one client, group by group of its own classes, bool `[c]`."""
     begun = start()
     macs = count(begun)
-    groups = torch.arange(classes).split(at_once)
+    groups = own.nonzero().flatten().split(at_once)
     makes = {f"classes-{int(group[0]):04d}.pt": partial(measure, begun, macs, group) for group in groups}
     u, cost = piecewise(makes, work, task)
-    return Artifact({"u": u}, {}, cost=cost)
+    return Artifact({"u": torch.zeros(len(own)).masked_scatter(own, u)}, {}, cost=cost)
 
 
 def _start(build_generator: Callable[[], ConvGenerator], settings: Stratification) -> Start:
@@ -230,7 +243,7 @@ def _start(build_generator: Callable[[], ConvGenerator], settings: Stratificatio
 
 
 def _measure(
-    client: nn.Module,
+    upload: ClassifierUpload,
     settings: Stratification,
     trainer_settings: TrainerSettings,
     start: Start,
@@ -240,7 +253,9 @@ def _measure(
     """u `[g]` of one client and one group of classes, each of which takes `macs`."""
     generator, z = start
     optimizer = fused(settings.optimizer)
-    module = StratifyModule(client, generator, classes=group, z=z, steps=settings.steps, optimizer=optimizer)
+    module = StratifyModule(
+        upload.model, generator, unknown=upload.unknown, classes=group, z=z, steps=settings.steps, optimizer=optimizer
+    )
     with trainer_of(module, trainer_settings) as trainer:
         trainer.fit(module, train_dataloaders=range(1))
     u = guidance_capability(torch.stack(module.losses), min_loss=settings.min_loss).cpu()

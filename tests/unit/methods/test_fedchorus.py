@@ -51,11 +51,9 @@ def test_evidence_leaves_out_classes_that_a_client_has_no_output_for():
 
 
 def test_classes_that_a_client_does_not_name_are_known_from_its_upload():
-    server = server_of([NORMALISED, NORMALISED])
-    first, second = server.uploads.classifiers
-    uploads = replace(server.uploads, classifiers=(first, replace(second, unknown=(2,))))
-    assert known_classes(uploads.classifiers, 3).tolist() == [[1, 1, 1], [1, 1, 0]]
-    ensemble = EvidenceWeighted(replace(server, uploads=uploads), **EVIDENCE, **SELF_GATED)
+    server = server_of([NORMALISED, NORMALISED], unknown=[(), (2,)])
+    assert known_classes(server.uploads.classifiers, 3).tolist() == [[1, 1, 1], [1, 1, 0]]
+    ensemble = EvidenceWeighted(server, **EVIDENCE, **SELF_GATED)
     wider = torch.cat([P, torch.full((2, 2, 1), -8.0)], dim=2)
     kept = ensemble.remember(votes_of(wider, features=FEATURES))  # logits, evidence, room for whom the student asks
     assert_close(kept[:, 1, 3], LOG3 / 2 / torch.tensor([1.0, 4.0]))

@@ -6,16 +6,21 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.co_boosting import BoostedWeights
+from oneshot_fl.methods.co_boosting_pp import GatedExperts
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.methods.fedisca import NoiseAdapted
 from oneshot_fl.parts import ensembles
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
+    Heard,
     LabelShareWeighted,
     LogitAverage,
     NoTeacher,
     ProbabilityAverage,
     SizeWeighted,
     label_free,
+    told_by_others,
 )
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import Votes
@@ -36,6 +41,47 @@ def test_logit_average():
 
 def test_size_weighted():
     assert_close(SizeWeighted(_server(1, 3))(VOTES), torch.tensor([[math.log(3.0) / 4, 0.0]]))
+
+
+WITHOUT_THE_THIRD = server_of([nn.Identity()] * 2, [1, 3], unknown=[(2,), ()])
+"""The first of two clients has no output for the third of three classes."""
+
+
+def _said(filler: float) -> torch.Tensor:
+    """[3/4, 1/4] and next to nothing for the third class, by any logits, and [1/2, 1/4, 1/4]: `[2, 1, 3]`."""
+    return torch.tensor([[[0.75, 0.25, filler]], [[0.5, 0.25, 0.25]]]).log() + torch.tensor([5.0, 0.0]).view(2, 1, 1)
+
+
+def test_who_has_no_output_for_a_class_says_of_it_what_the_others_say():
+    own = torch.tensor([[True, True, False], [True, True, True]])
+    expected = torch.tensor([[[0.75, 0.25, 0.25]], [[0.5, 0.25, 0.25]]]).log()
+    assert_close(told_by_others(_said(1e-9), own), expected)
+    two_more = torch.tensor([[[0.5, 0.4, 0.1]], [[0.5, 0.1, 0.4]]]).log()
+    lone = told_by_others(torch.cat([_said(1e-9)[:1], two_more]), torch.cat([own, own[1:]]))[0, 0, 2]
+    assert_close(lone, torch.tensor(math.log(0.1 * 0.4) / 2))  # the mean of logarithms
+    nobody = own & torch.tensor([True, True, False])
+    assert_close(told_by_others(_said(1e-3), nobody), _said(1e-3).log_softmax(2))
+
+
+@pytest.mark.parametrize(
+    "ensemble",
+    [
+        LogitAverage(WITHOUT_THE_THIRD),
+        SizeWeighted(WITHOUT_THE_THIRD),
+        BoostedWeights(WITHOUT_THE_THIRD, step=0.1, decay=1.0, per="round", include_newest=True, normalise=True),
+        NoiseAdapted(WITHOUT_THE_THIRD, temperature=1.0, adapt="batch"),
+        GatedExperts(WITHOUT_THE_THIRD, lr=0.1, balance=0.0, expert_grad=True),
+    ],
+    ids=lambda ensemble: type(ensemble).__name__,
+)
+def test_a_class_that_one_client_lacks_is_left_to_the_other_where_logits_are_summed(ensemble):
+    answers = [ensemble(votes_of(_said(filler))._replace(x=torch.zeros(1, 1, 8, 8))) for filler in (1e-9, 1e-3)]
+    assert_close(answers[0][:, 2], torch.tensor([math.log(0.25)]))  # not a half of ln 1e-9 more
+    assert_close(answers[0], answers[1], rtol=0, atol=2e-3)
+
+
+def test_where_all_have_all_classes_logits_are_heard_as_they_are():
+    assert Heard(_server(1, 3))(P) is P
 
 
 def test_label_shares_weigh_clients_by_what_they_have_of_the_images_label():

@@ -37,7 +37,7 @@ def test_products_are_exact_in_mixed_precision():
 
 @pytest.mark.parametrize("expert_grad", [True, False])
 def test_a_gradient_reaches_the_images_through_the_gate_and_if_wanted_through_the_clients(expert_grad):
-    gated = _FirstPixel(torch.ones(2), expert_grad=expert_grad)
+    gated = _FirstPixel(server_of(), torch.ones(2), expert_grad=expert_grad)
     x = torch.tensor([[[[0.5, 0.25]]]], requires_grad=True)
     said = (3 * x).view(1, 1, 2) * P  # client 0 says [6 x0, 0], client 1 says [0, 12 x1]
     answer = gated(Votes(x, torch.zeros(1).long(), said, []))
@@ -48,7 +48,7 @@ def test_a_gradient_reaches_the_images_through_the_gate_and_if_wanted_through_th
 
 
 def test_only_who_learns_computes_gradients_for_the_gate():
-    gated = _FirstPixel(torch.ones(2), expert_grad=True)
+    gated = _FirstPixel(server_of(), torch.ones(2), expert_grad=True)
     assert not gated.gate.requires_grad
     with gated.learning():
         assert gated.gate.requires_grad

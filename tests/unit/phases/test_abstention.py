@@ -27,6 +27,13 @@ def test_the_clients_support_is_their_mean_probability_of_the_servers_class():
     assert clients_support(P, server).tolist() == pytest.approx([0.6, 0.7])
 
 
+def test_clients_without_an_output_for_a_class_have_no_say_in_it():
+    P = torch.tensor([[[0.8, 0.1999, 1e-4]] * 3, [[0.4, 0.5, 0.1]] * 3]).log()
+    server = torch.eye(3)  # says 0, 1 and 2
+    known = torch.tensor([[True, True, False], [True, False, False]])
+    assert clients_support(P, server, known).tolist() == pytest.approx([0.6, 0.1999, 0.0])
+
+
 def test_both_scores_judge_the_servers_answers():
     # surest of the server first: right, right, wrong, wrong; of the clients: wrong, wrong, right, right
     logits = torch.tensor([[4.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.methods.fedhydra import normalised_columns, normalised_rows
+from oneshot_fl.models.aligned import AlignedClassifier
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.parts.uploads import Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.phases import stratify as phase
 from oneshot_fl.phases.stratify import Stratification, stratify
 from oneshot_fl.seeds import torch_generator
@@ -95,6 +98,37 @@ def test_finished_groups_of_classes_are_not_measured_again_and_counted_once(clie
     assert torch.equal(resumed.U, whole.U)
     assert resumed.spent.cost.macs == whole.spent.cost.macs > 0
     assert resumed.spent.cost.seconds == 8  # a group of one class takes one
+
+
+OF_TWO = DataSpec(1, 8, 2, (0.5,), (0.5,))
+
+
+def _naming_two(model: nn.Module, key: str) -> ClassifierUpload:
+    """A client of the classes 3 and 1, in this order, as the server has it."""
+    aligned = AlignedClassifier(model, OF_TWO, SPEC, [None, 1, None, 0]).eval()
+    return ClassifierUpload(aligned, 10, key, name=key, unknown=(0, 2))
+
+
+def _of_two() -> nn.Module:
+    model = cnn2(OF_TWO, norm=True)
+    model(torch.randn(64, 1, 8, 8))
+    return model.eval()
+
+
+def test_a_client_is_measured_on_its_own_classes_as_if_there_were_no_others(context):
+    model = _of_two()
+    named = _run(Uploads((_naming_two(model, "named"),)), context).U
+    alone = stratify(uploads_of([model], [10]), spec=OF_TWO, generator=GENERATOR, settings=SETTINGS, context=context).U
+    assert named[[0, 2]].tolist() == [[0.0], [0.0]]
+    assert_close(named[[3, 1]], alone, rtol=1e-4, atol=0)
+
+
+def test_a_class_that_nobody_shows_is_left_to_those_who_have_an_output_for_it(clients, context):
+    uploads = Uploads((*clients.classifiers, _naming_two(_of_two(), "third")))
+    still = _run(uploads, context, steps=1).U  # no loss moves in one step
+    thirds = [1 / 3, 1 / 3, 1 / 3]
+    assert_close(normalised_rows(still), torch.tensor([[0.5, 0.5, 0.0], thirds, [0.5, 0.5, 0.0], thirds]))
+    assert_close(normalised_columns(still)[:, 2], torch.tensor([0.0, 0.5, 0.0, 0.5]))
 
 
 def test_the_client_is_not_changed(clients, context):
