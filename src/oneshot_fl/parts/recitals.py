@@ -10,7 +10,7 @@ from oneshot_fl.models.optimizers import OptimizerFactory
 from oneshot_fl.models.place import place_of
 from oneshot_fl.parts.procedural import dead_leaves, shapes, textures
 from oneshot_fl.parts.slots import Made, Turn
-from oneshot_fl.parts.uploads import Server
+from oneshot_fl.parts.uploads import Recital, Server
 from oneshot_fl.parts.view import in_pieces
 
 SHOWN = 2000
@@ -22,7 +22,8 @@ Start = Literal["noise", "drawings"]
 class RecitalSource(nn.Module):
     """The images that each client's model alone was inverted to (`phases.recite`), with the labels they were made for.
 
-    Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them.
+    Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them. The label
+    of an image is trusted where the client that recites it says it too: what nobody sees in it, nobody learns.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
@@ -34,16 +35,29 @@ class RecitalSource(nn.Module):
         if server.recitals is None:
             raise ValueError("recitals are declared as a need and have to be there")
         self.recitals, self.spec = server.recitals, server.spec
+        self.reciters: list[nn.Module] = server.uploads.models  # a list: they belong to the bank, not to its state
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
 
     def make(self, turn: Turn) -> Made:
         """All of them, client by client."""
-        images, labels = (
-            torch.cat(column) for column in zip(*((each.images, each.labels) for each in self.recitals), strict=True)
-        )
-        return Made(self.spec.to_input(images), labels)
+        each = zip(self.reciters, self.recitals, strict=True)
+        trust = [shown(model, recital, self.spec).float() for model, recital in each]
+        images, labels = (torch.cat([getattr(one, what) for one in self.recitals]) for what in ("images", "labels"))
+        return Made(self.spec.to_input(images), labels, torch.cat(trust))
+
+
+@torch.no_grad()
+def shown(reciter: nn.Module, recital: Recital, spec: DataSpec) -> Tensor:
+    """Which images of a recital show their label to the client whose they are, bool `[n]`: it says that class of them.
+
+    The statistics of deep networks can outweigh their labels (Eqs. 2 and 3 of FedChorus), and what was trained too
+    little or without batch normalisation may not know what it recites.
+    """
+    device, parts = place_of(reciter), in_pieces(recital.images, spec.size)
+    said = torch.cat([reciter.eval()(spec.to_input(part.to(device))).argmax(dim=1) for part in parts])
+    return said.cpu() == recital.labels
 
 
 @torch.no_grad()

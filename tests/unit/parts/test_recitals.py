@@ -5,17 +5,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.parts.recitals import RecitalSource, shaken, shown_label_shares
+from oneshot_fl.parts.recitals import RecitalSource, shaken, shown, shown_label_shares
 from oneshot_fl.parts.slots import Turn
+from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.seeds import torch_generator
 from tests.parts import SMALL, server_of
-
-
-def test_the_source_hands_over_every_recital_as_models_see_it():
-    recitals = [torch.full((2, 1, 8, 8), 0, dtype=torch.uint8), torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)]
-    made = RecitalSource(server_of(recitals=recitals)).make(Turn(None, None, None, torch_generator(0)))
-    assert_close(made.x[:, 0, 0, 0], torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0]))
-    assert made.y.tolist() == [0, 1, 0, 1, 2]
 
 
 class _Brightness(nn.Module):
@@ -28,6 +22,22 @@ class _Brightness(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         light = x.mean(dim=(1, 2, 3)) > 0
         return torch.stack([~light, light & ~light, light], dim=1) * 40.0 + self.bias
+
+
+def test_the_source_hands_over_every_recital_as_models_see_it_and_trusts_labels_that_its_client_sees():
+    recitals = [torch.full((2, 1, 8, 8), 0, dtype=torch.uint8), torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)]
+    source = RecitalSource(server_of([_Brightness(), _Brightness()], recitals=recitals))
+    made = source.make(Turn(None, None, None, torch_generator(0)))
+    assert_close(made.x[:, 0, 0, 0], torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0]))
+    assert made.y.tolist() == [0, 1, 0, 1, 2]
+    assert made.trust.tolist() == [1, 0, 0, 0, 1]  # the dark ones say 0, the light ones 2
+
+
+def test_a_recital_is_shown_to_its_own_client_as_it_answers_in_use():
+    model = nn.Sequential(nn.BatchNorm2d(1), _Brightness()).train()  # by the batch the darker half would be dark
+    images = torch.tensor([200, 250], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 1, 8, 8)
+    assert shown(model, Recital(images, torch.tensor([2, 2]), "key"), SMALL).tolist() == [True, True]
+    assert int(model[0].num_batches_tracked) == 0
 
 
 def test_a_class_that_a_model_never_names_has_no_share():
