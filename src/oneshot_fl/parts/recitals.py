@@ -22,8 +22,8 @@ Start = Literal["noise", "drawings"]
 class RecitalSource(nn.Module):
     """The images that each client's model alone was inverted to (`phases.recite`), with the labels they were made for.
 
-    Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them. The label
-    of an image is trusted where the client that recites it says it too: what nobody sees in it, nobody learns.
+    Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them. The
+    label of an image is trusted where the client that recites it says it too.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
