@@ -110,12 +110,7 @@ def serving_of(
     if serving.config["server_model"] is None:
         serving = replace(serving, student=_as_uploaded(serving, architectures, spec))
     _check_met(serving, uploads, spec)
-    if _begins_alone(serving, uploads, spec):
-        notes.append(
-            "no classifier has the server's architecture, classes and normalisation: the server's model begins "
-            "untrained, where method.init would average theirs"
-        )
-    return serving, notes
+    return serving, [*notes, *_note_of_beginning(serving, uploads, spec)]
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
@@ -258,10 +253,16 @@ def _members(serving: Serving, spec: DataSpec) -> set[str]:
     return {structure(one.student(spec, 0)) for one in serving.student.architectures}
 
 
-def _begins_alone(serving: Serving, uploads: Uploads, spec: DataSpec) -> bool:
-    """Whether the server's model would begin at the classifiers that are built alike, and there is none."""
-    wanted = "classifiers" in getattr(_init_of(serving.config["method"]), "uses", ()) and bool(uploads.classifiers)
-    return wanted and not _members(serving, spec) & set(map(structure, uploads.models))
+def _note_of_beginning(serving: Serving, uploads: Uploads, spec: DataSpec) -> list[str]:
+    """Where the server's model begins at the mean of classifiers, and some are not built as it is: at how many."""
+    built, count = _members(serving, spec), len(uploads.models)
+    alike = sum(structure(model) in built for model in uploads.models)
+    if "classifiers" not in getattr(_init_of(serving.config["method"]), "uses", ()) or alike == count:
+        return []
+    fits = "the server's architecture and normalisation, and its classes in its order"
+    if not alike:
+        return [f"no classifier has {fits}: the server's model begins untrained, where method.init would average them"]
+    return [f"only {alike} of {count} classifiers have {fits}: the server's model begins at their mean alone"]
 
 
 def _without_features(uploads: Uploads, spec: DataSpec) -> list[str]:
