@@ -13,8 +13,8 @@ from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.parts.slots import of_source
+from oneshot_fl.phases.unsaved import changed, traces
 from oneshot_fl.process import say
-from oneshot_fl.recipe import is_ours
 from oneshot_fl.seeds import rng_states, set_rng_states
 
 
@@ -24,7 +24,7 @@ class RoundCheckpoint(Callback):
     Every round's batch is written once, as a file of its own, so that a checkpoint costs the same in every round;
     student, other parts that keep something, optimisers, the scale of losses (of 16-mixed), random states and history
     go into one file that is replaced atomically. Where one of these files is damaged or missing, training starts anew;
-    so it does where a part of a user's own kept something that is not saved, in a plain attribute.
+    so it does where a part or an optimiser of a user's own kept something that is not saved, in a plain attribute.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +32,7 @@ class RoundCheckpoint(Callback):
         self.meter = Meter()
         self.written = 0
         self.began: dict[str, Any] = {}
-        """Plain attributes of users' parts when this process began with them."""
+        """Traces of what users' parts and optimisers kept when this process began with them."""
         self.entries: list[dict[str, torch.Tensor]] = []
         self.saved = self._read()
         self.passes = Passes(self.cost_before.macs or 0)
@@ -44,7 +44,7 @@ class RoundCheckpoint(Callback):
         if saved["unsaved"]:
             say(
                 f"distillation: begins anew, as what {', '.join(saved['unsaved'])} kept was not saved; keep it in a "
-                "buffer (docs/howto/method.md) and a run goes on where it was stopped"
+                "buffer, an optimiser in its state (docs/howto/method.md), and a run goes on where it was stopped"
             )
             return None
         found = [read_work(self._batch_file(number)) for number in saved["pool"]]
@@ -68,7 +68,7 @@ class RoundCheckpoint(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put everything back where it was; Lightning has made the optimisers by now."""
-        self.began = _plain(pl_module)
+        self.began = _traces(pl_module, trainer.optimizers)
         self.restore(pl_module, trainer.optimizers)
         if self.saved is not None:
             trainer.precision_plugin.load_state_dict(self.saved["precision"])
@@ -108,7 +108,7 @@ class RoundCheckpoint(Callback):
                 "held": module.held,
                 "pool": pool,
                 "cost": asdict(total([self.counted, self.meter.spent()])),
-                "unsaved": [name for name, value in _plain(module).items() if self.began.get(name) != value],
+                "unsaved": changed(self.began, _traces(module, trainer.optimizers)),
             },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)
@@ -134,20 +134,6 @@ def _chosen(module: Any) -> dict[str, Any]:
     return {"ensemble": module.ensemble, "perturb": module.perturb, **sources, **terms}
 
 
-def _plain(module: Any) -> dict[str, Any]:
-    """What tells whether a plain attribute of a user's part is another by now: numbers, texts, lengths, tensors."""
-    return {
-        f"{name} ({type(part).__name__}.{key})": _token(value)
-        for name, part in _chosen(module).items()
-        if not is_ours(type(part).__module__)
-        for key, value in getattr(part, "__dict__", {}).items()
-        if not key.startswith("_") and key != "training"
-    }
-
-
-def _token(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return id(value), value._version
-    if isinstance(value, list | dict | set):
-        return len(value)
-    return value if isinstance(value, int | float | str) else None
+def _traces(module: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any]:
+    """What tells whether plain attributes of users' parts and optimisers are others by now."""
+    return traces(_chosen(module), _lasting(module).values(), dict(zip(module.factories, optimizers, strict=True)))

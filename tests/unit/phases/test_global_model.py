@@ -611,14 +611,53 @@ class Counted(LogitAverage):
         return super().forward(votes) * (1 + 0.1 * self.answers)
 
 
-def test_a_run_whose_own_part_kept_something_unsaved_begins_anew(data, server, context, tmp_path, monkeypatch, capsys):
-    method = _method(ensemble=recipe_of(Counted))
+class Ramp:
+    """A term that weighs more with every call, which it counts under a name for itself."""
+
+    needs = frozenset()
+
+    def __init__(self, weight):
+        self.weight, self._calls = weight, 0
+
+    def __call__(self, view):
+        self._calls += 1
+        return 0.01 * self._calls * view.student.square().mean()
+
+
+class Momentum(torch.optim.Optimizer):
+    """SGD whose momentum lies beside its `state`."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+        self.m = {}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                self.m[each] = 0.9 * self.m.get(each, 0) + each.grad
+                each.sub_(group["lr"] * self.m[each])
+
+
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        ({"ensemble": recipe_of(Counted)}, "ensemble (Counted.answers)"),
+        ({"student": {"kl": KL, "mine": recipe_of(Ramp, weight=1.0)}}, "student.mine (Ramp._calls)"),
+        ({"optimizer": recipe_of(Momentum, lr=0.05)}, "optimiser of student (Momentum.m)"),
+    ],
+    ids=["ensemble", "term", "optimiser"],
+)
+def test_a_run_whose_own_part_kept_something_unsaved_begins_anew(
+    data, server, context, tmp_path, monkeypatch, capsys, slots, told
+):
+    method = _method(**slots)
     whole = _distill(data, server, context, method)
     again = replace(context, store=Store(tmp_path / "other"))
     assert "begins anew" not in capsys.readouterr().err
     resumed = _stopped_and_resumed(partial(_distill, data, server, again, method), monkeypatch)
     assert _same(resumed.model, whole.model)
-    assert "begins anew, as what ensemble (Counted.answers) kept was not saved" in capsys.readouterr().err
+    assert f"begins anew, as what {told} kept was not saved" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_draws_as_before_from_all_generators_that_code_shares(data, server, context, monkeypatch):
