@@ -109,9 +109,36 @@ def require_all_in_state(model: nn.Module, again: nn.Module, given: Sequence[Ten
         )
 
 
+@torch.no_grad()
+def require_learnt_in_state(model: nn.Module, again: nn.Module, ask: Callable[[nn.Module], Tensor], name: str) -> None:
+    """Whether what training made of a model is in its state: what is not stays behind where the state is sent.
+
+    Nothing is said of a model that answers otherwise every time.
+
+    Args:
+        model: trained, in evaluation mode, as `again`, which was built anew and takes its state.
+        ask: what a model answers to the same question.
+        name: what errors call it.
+
+    Raises:
+        OneshotError: the other answers otherwise.
+    """
+    again.load_state_dict(model.state_dict())
+    one, same, other = ask(model), ask(model), ask(again)
+    if alike(one, same) and not alike(one, other):
+        raise OneshotError(
+            f"{name}: training changed numbers that its state_dict() lacks, so that its upload would be another model; "
+            "keep them by self.register_buffer(NAME, tensor)"
+        )
+
+
 def alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two answers to the same question are the same but for rounding; what is no number is like itself."""
-    return torch.allclose(one, other, rtol=1e-3, equal_nan=True)
+    """Whether two answers to the same question are the same but for rounding; what is no number is like itself.
+
+    Numbers near zero are rounded as the largest are.
+    """
+    largest = float(one.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-5 * largest, equal_nan=True)
 
 
 @torch.no_grad()

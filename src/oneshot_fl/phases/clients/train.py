@@ -19,7 +19,9 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.ledger import Cost
 from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.cost import Passes, multiply_accumulates
+from oneshot_fl.models.layout import to_channels_last
 from oneshot_fl.models.soundness import first_unsound
+from oneshot_fl.models.trial import require_learnt_in_state
 from oneshot_fl.parts.attacks import Poison
 from oneshot_fl.parts.uploads import ClassifierUpload, DecoderUpload
 from oneshot_fl.phases.clients.module import Batch, ClientModule
@@ -197,6 +199,11 @@ class _LocalClient:
             return {}
         return {"start": self.start.key, "communication_round": self.start.communication_round}
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"client {self.number} ({self.plan.architecture.name})"
+
     def inputs(self, data: str, index: Tensor) -> dict[str, Any]:
         """Everything that its upload depends on but the code; `data` is the data set's fingerprint."""
         return {
@@ -223,7 +230,7 @@ class _LocalClient:
                 passes.watched([module.model]),
             ):
                 trainer.fit(module, train_dataloaders=range(1))
-        self._probe(module.model)
+        self._probe(module.model, settings)
         facts = {
             "losses": module.epoch_losses,
             **module.facts(0 if self.start is None else self.start.communication_round),
@@ -279,8 +286,8 @@ class _LocalClient:
             raise self._diverged(f"its loss is {loss} in epoch {epoch}")
 
     @torch.no_grad()
-    def _probe(self, model: nn.Module) -> None:
-        """Nothing is stored that would be refused when it is loaded, or that answers nonsense."""
+    def _probe(self, model: nn.Module, settings: TrainerSettings) -> None:
+        """Nothing is stored that would be refused when it is loaded, that answers nonsense, or only half of a model."""
         model.eval()
         x, y = self.samples.first(self.plan.training.batch_size)
         if name := first_unsound(model):
@@ -288,10 +295,13 @@ class _LocalClient:
         model.to(x.device)
         if not bool(torch.isfinite(self.plan.kind.probe(model, x, y)).all()):
             raise self._diverged("its answers are not finite")
+        if self.plan.architecture.is_foreign:  # ours keep all in their state
+            again = self.plan.architecture.student(self.samples.spec, self.plan.training.seed).eval().to(x.device)
+            if settings.channels_last:  # which rounds otherwise
+                to_channels_last(again)
+            require_learnt_in_state(model, again, partial(self.plan.kind.probe, x=x, y=y), self.name)
 
     def _diverged(self, how: str) -> OneshotError:
         plan = self.plan
         rate = plan.training.optimizer.settings.get("lr")
-        return OneshotError(
-            f"client {self.number} ({plan.architecture.name}): training diverged, {how}; lower {plan.rate_key}={rate}"
-        )
+        return OneshotError(f"{self.name}: training diverged, {how}; lower {plan.rate_key}={rate}")

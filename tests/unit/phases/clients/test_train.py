@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture, InitialModel
@@ -185,6 +186,45 @@ def test_a_client_that_diverges_in_its_very_last_step_is_noticed_too(data, conte
     with pytest.raises(OneshotError, match=r"^client 0 \(.*\): training diverged, .* not finite.*=1e\+38$"):
         _train(data, context, [range(16)], epochs=1, lr=1e38)
     assert not list(context.store.root.glob("clients/*/manifest.json"))
+
+
+class OwnNorm(nn.Module):
+    """Batch normalisation by hand, whose running mean is a plain tensor or, as it must be, a buffer."""
+
+    def __init__(self, *, buffer):
+        super().__init__()
+        if buffer:
+            self.register_buffer("mean", torch.zeros(4))
+        else:
+            self.mean = torch.zeros(4)
+
+    def forward(self, x):
+        mean = self.mean
+        if self.training:
+            mean = x.mean((0, 2, 3))
+            self.mean = 0.5 * self.mean + 0.5 * mean.detach()
+        return x - mean.view(1, 4, 1, 1)
+
+
+def own_norm(spec, *, buffer):
+    """A small network with it in the middle."""
+    body = (nn.Conv2d(spec.channels, 4, 3), OwnNorm(buffer=buffer), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(*body, nn.Linear(4, spec.classes))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_what_a_users_layer_learns_beside_its_state_is_not_lost_without_a_word(data, context, channels_last):
+    context = replace(context, trainer=replace(context.trainer, channels_last=channels_last))
+    good, bad = (
+        ClientPlan(Architecture(recipe_of(own_norm, name="own", buffer=buffer)), _training(), Classifier())
+        for buffer in (True, False)
+    )
+    assert train_clients(data, [torch.arange(33)], [good], context=context)
+    with pytest.raises(
+        OneshotError, match=r"^client 0 \(own\): training changed numbers .*self\.register_buffer\(NAME"
+    ):
+        train_clients(data, [torch.arange(33)], [bad], context=context)
+    assert len(list(context.store.root.glob("clients/*/manifest.json"))) == 1
 
 
 def test_a_diverged_decoder_is_the_decoders_learning_rate(data, context):
