@@ -15,7 +15,7 @@ from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes, in_words
-from oneshot_fl.recipe import Recipe, needs_of, needs_of_start
+from oneshot_fl.recipe import Recipe, is_ours, needs_of, needs_of_start
 from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
@@ -197,18 +197,32 @@ class Objective:
         """The total, and every term's own unweighted, detached value.
 
         Raises:
-            OneshotError: a term returns no scalar.
+            OneshotError: a term returns no scalar, or one of a user's own writes into the view.
         """
-        values = {name: self._scalar(name, term(view)) for name, term in self.terms.items()}
+        values = {name: self._scalar(name, self._asked(name, term, view)) for name, term in self.terms.items()}
         total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
         return total, {name: value.detach() for name, value in values.items()}
+
+    def _named(self, name: str) -> str:
+        """The key of a term."""
+        return f"{self.key}.{name}".lstrip(".")
+
+    def _asked(self, name: str, term: Term, view: View) -> Tensor:
+        """What a term returns, once it is seen that it leaves what the other terms look at as it is; ours do."""
+        value = term(view)
+        if isinstance(view, View) and not is_ours(type(term).__module__) and (written := view.written):
+            raise OneshotError(
+                f"{self._named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
+                "on a copy (.clone())"
+            )
+        return value
 
     def _scalar(self, name: str, value: Tensor) -> Tensor:
         """A term's value as it is; one number an image would train on the sum of the batch without a word."""
         if isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point():
             return value
         raise OneshotError(
-            f"{f'{self.key}.{name}'.lstrip('.')}: the loss term returns {in_words(value)}, and must "
+            f"{self._named(name)}: the loss term returns {in_words(value)}, and must "
             "return one floating-point number for the whole batch, a tensor of shape []; end it with .mean()"
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -147,25 +148,44 @@ class View:
         self.trust = torch.ones(len(y), device=y.device) if trust is None else trust
         self._student, self._bank, self._ensemble, self._needs = student, bank, ensemble, needs
         self._start = start
+        self._noted: dict[str, list[tuple[Tensor, int]]] = {}
+        self._note("x", self.x)
+        self._note("y", self.y)
+        self._note("trust", self.trust)
         if teacher is not None:
-            self.teacher = teacher
+            self.teacher = self._note("teacher", teacher)
+
+    def _note(self, name: str, *tensors: Tensor) -> Tensor:
+        """Remember how often these had been written into when they came into being; the first of them as it is."""
+        self._noted[name] = [(tensor, tensor._version) for tensor in tensors]
+        return tensors[0]
+
+    @property
+    def written(self) -> str | None:
+        """What somebody has written into since then; of what lies in the same memory the newest. None: nothing."""
+        noted = reversed(self._noted.items())
+        return next((name for name, held in noted if any(each._version != before for each, before in held)), None)
 
     @cached_property
     def outputs(self) -> ClientOutputs:
         """The clients' answers, with what else the terms need."""
-        return self._bank(self.x, self._needs | (needs_of(self._ensemble) & {"features"}))
+        outputs = self._bank(self.x, self._needs | (needs_of(self._ensemble) & {"features"}))
+        layers = (layer for client in outputs.statistics for layer in client)
+        self._note("outputs", outputs.logits, *outputs.features, *chain.from_iterable(layers))
+        return outputs
 
     @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
-        return taught(self._ensemble, Votes(self.x, self.y, self.outputs.logits, self.outputs.features))
+        votes = Votes(self.x, self.y, self.outputs.logits, self.outputs.features)
+        return self._note("teacher", taught(self._ensemble, votes))
 
     @cached_property
     def student(self) -> Tensor:
         """The student's logits, `[b, c]`."""
         if self._student is None:
             raise OneshotError("recite.objective: there is no student yet that a loss term could look at")
-        return at_least_float32(self._student(self.x))
+        return self._note("student", at_least_float32(self._student(self.x)))
 
     @cached_property
     def start(self) -> Tensor:
@@ -173,7 +193,7 @@ class View:
         self._require("start")
         if self._start is None:
             raise OneshotError("only the student's objective (method.student) can compare with how the student began")
-        return self._start(self.x).logits[0]
+        return self._note("start", self._start(self.x).logits[0])
 
     @property
     def features(self) -> list[Tensor]:

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.decoders import DecoderSource
 from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher
 from oneshot_fl.parts.inits import AsClientsBegan, Average, AverageWhereAlike, Fresh
@@ -19,6 +20,7 @@ from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Method, Objective, WarmUpRecipe
 from oneshot_fl.parts.sources import ProxySource
 from oneshot_fl.parts.terms import CrossEntropy, Distillation, LabelCrossEntropy
+from oneshot_fl.parts.view import View
 from tests.parts import recipe_of, server_of
 
 LOG3 = math.log(3.0)
@@ -91,6 +93,55 @@ def test_a_term_is_a_scalar_also_where_it_is_computed_for_many_at_once():
 
     totals = torch.func.vmap(lambda x: Objective({"size": Size()})(SimpleNamespace(x=x))[0])(torch.eye(2))
     assert totals.tolist() == [1.0, 1.0]
+
+
+def _view_of(**more):
+    student, clients = (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)) for _ in range(2))
+    images, labels, bank = torch.rand(2, 1, 8, 8), torch.zeros(2, dtype=torch.long), ClientBank([clients])
+    return View(images, labels, student=student, bank=bank, ensemble=lambda votes: votes.P.sum(dim=0), **more)
+
+
+@pytest.mark.parametrize("known", [{}, {"teacher": torch.zeros(2, 3)}], ids=["asked", "known"])
+@pytest.mark.parametrize(
+    ("written", "write"),
+    [
+        ("x", lambda view: view.x.mul_(0.5).mean()),
+        ("y", lambda view: view.student.mean() * view.y.add_(1).sum()),
+        ("teacher", lambda view: view.teacher.mul_(2).mean()),
+        ("student", lambda view: view.student.mul_(2).mean()),
+    ],
+)
+def test_a_term_that_writes_into_what_others_look_at_is_refused_by_its_key(known, written, write):
+    class Own:
+        weight = 1.0
+        needs = frozenset({"teacher"})
+
+        def __call__(self, view):
+            return write(view)
+
+    objective = Objective({"own": Own(), "ce": CrossEntropy(1.0)}, "method.student")
+    line = rf"^method\.student\.own: the loss term writes into view\.{written}, .* on a copy \(\.clone\(\)\)$"
+    with pytest.raises(OneshotError, match=line):
+        objective(_view_of(**known))
+
+
+def test_a_term_may_do_in_a_copy_whatever_it_likes_also_where_many_are_computed_at_once():
+    class Own:
+        weight = 1.0
+        needs = frozenset({"teacher"})
+
+        def __call__(self, view):
+            return view.x.clone().mul_(2).mean() + 0 * view.teacher.sum()
+
+    bank = ClientBank([nn.Sequential(nn.Flatten(), nn.Linear(64, 3))])
+
+    def total(x):
+        labels = torch.zeros(1, dtype=torch.long)
+        view = View(x, labels, student=None, bank=bank, ensemble=lambda votes: votes.P.sum(dim=0))
+        return Objective({"own": Own()})(view)[0]
+
+    assert_close(torch.func.vmap(total)(torch.ones(3, 1, 1, 8, 8)), torch.full((3,), 2.0))
+    assert_close(torch.func.grad(total)(torch.ones(1, 1, 8, 8)), torch.full((1, 1, 8, 8), 2 / 64))
 
 
 def test_an_objective_without_terms_is_zero_and_needs_nothing():

@@ -81,3 +81,18 @@ def test_the_students_answer_is_at_least_float32():
         answer = _view(student=student).student
     assert answer.dtype == torch.float32
     assert answer.shape == (4, 2)
+
+
+@pytest.mark.parametrize("need", [None, "x", "y", "trust", "teacher", "student", "start", "features", "statistics"])
+def test_a_view_tells_what_somebody_has_written_into(need):
+    view = _view({"statistics", "features", "start"}, start=ClientBank([_Counting().eval()]))
+    _ = view.teacher, view.student, view.start, view.features, view.statistics
+    assert view.written is None
+    if need is None:
+        return
+    held = getattr(view, need)
+    while not isinstance(held, torch.Tensor):
+        held = held[-1]
+    with torch.no_grad():
+        held.add_(1)
+    assert view.written == ("outputs" if need in ("features", "statistics") else need)
