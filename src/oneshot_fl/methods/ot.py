@@ -26,6 +26,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.classifiers import Resize
@@ -90,11 +91,18 @@ def require_chain(model: nn.Module) -> None:
     for at, layer in enumerate(layers):
         grouped = isinstance(layer, nn.Conv2d) and layer.groups > 1
         again = not isinstance(layer, TRANSPARENT) and any(layer is before for before in layers[:at])
-        if grouped or again or not isinstance(layer, (nn.Conv2d, nn.Linear, _BatchNorm, *TRANSPARENT)):
+        known = isinstance(layer, (nn.Conv2d, nn.Linear, _BatchNorm, *TRANSPARENT))
+        if grouped or again or not known or _computes_its_weight(layer):
             raise OneshotError(
                 f"method=ot: the layer {' '.join(str(layer).split())} cannot be aligned; choose a chain without it (in "
                 "a run model=cnn2, cnn3, lenet5) or another method"
             )
+
+
+def _computes_its_weight(layer: nn.Module) -> bool:
+    """Whether a layer's weight is made of other tensors (`weight_norm`), which no permutation would reach."""
+    weighs = isinstance(layer, nn.Conv2d | nn.Linear)
+    return is_parametrized(layer) or (weighs and "weight" not in dict(layer.named_parameters(recurse=False)))
 
 
 def aligned_state(model: nn.Module, anchor: nn.Module) -> dict[str, Tensor]:

@@ -145,3 +145,19 @@ def test_a_channel_takes_all_its_features_along_through_batch_normalisation():
 def test_what_is_no_chain_is_refused(model):
     with pytest.raises(OneshotError, match="method=ot"):
         require_chain(model)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*")
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.utils.parametrizations.spectral_norm,
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.spectral_norm,
+        nn.utils.weight_norm,
+    ],
+)
+def test_a_weight_that_is_computed_from_others_is_refused(norm):
+    chain = nn.Sequential(norm(nn.Conv2d(1, 2, 3)), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    with pytest.raises(OneshotError, match=r"^method=ot: the layer \w*Conv2d\( ?1, 2, .* cannot be aligned; choose a"):
+        require_chain(chain)
