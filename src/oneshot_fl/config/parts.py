@@ -20,6 +20,7 @@ class Slot(NamedTuple):
     called: str
     """What it is, and all that it has."""
     methods: tuple[str, ...]
+    """What is called itself has `__call__`, which of an nn.Module is its `forward`."""
     values: tuple[str, ...]
     """Of the class, or set on the part when it is made."""
     module: bool = True
@@ -39,7 +40,19 @@ ENSEMBLE = Slot(
 )
 PERTURB = Slot(
     "a perturbation has draw(count, rng), and is called with images, the teacher and what was drawn",
-    methods=("draw",),
+    methods=("draw", "__call__"),
+    values=(),
+    module=False,
+)
+INIT = Slot(
+    "an init is called with the student as it was built, and returns it as it begins",
+    methods=("__call__",),
+    values=(),
+    module=False,
+)
+TERM = Slot(
+    "a loss term is called with a view, and returns a scalar",
+    methods=("__call__",),
     values=(),
     module=False,
 )
@@ -54,11 +67,11 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     """Before clients train for a part that cannot take its place.
 
     Raises:
-        OneshotError: the class of a source, of the ensemble or of the perturbation lacks something, or a part needs
-            what there is not.
+        OneshotError: the class of a slot's part or of a loss term lacks something, or a part needs what there is not.
     """
     for key, node in terms_at(settings, TERMS).items():
         _check_needs(key, node, "a loss term", NEEDS_OF_VIEW)
+        _check_class(key, node, TERM)
     for key, node in _made_with_server(settings).items():
         _check_needs(key, node, "a part", OF_PART)
     for key, node in _ensembles(settings).items():
@@ -66,7 +79,7 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     method = settings["method"]
     for key, node in sources_of(method).items():
         _check_class(key, node, SOURCE)
-    for name, slot in (("ensemble", ENSEMBLE), ("perturb", PERTURB)):
+    for name, slot in (("init", INIT), ("ensemble", ENSEMBLE), ("perturb", PERTURB)):
         if method.get(name) is not None:
             _check_class(f"method.{name}", method[name], slot)
 
@@ -114,8 +127,10 @@ def _check_class(key: str, node: Any, slot: Slot) -> None:
     if not isinstance(target, type):  # what a function makes is known when it is made
         return
     own = [each for each in target.__mro__ if each not in (nn.Module, object)]
-    lacking = ["is no nn.Module"] if slot.module and not issubclass(target, nn.Module) else []
-    lacking += [f"has no method {name}" for name in slot.methods if not any(name in vars(each) for each in own)]
+    is_module = issubclass(target, nn.Module)
+    lacking = ["is no nn.Module"] if slot.module and not is_module else []
+    methods = ["forward" if is_module and name == "__call__" else name for name in slot.methods]
+    lacking += [f"has no method {name}" for name in methods if not any(name in vars(each) for each in own)]
     lacking += [f"has no {name}" for name in slot.values if not (hasattr(target, name) or _sets(own, name))]
     if lacking:
         raise OneshotError(f"{key}._target_={node['_target_']}: {' and '.join(lacking)}; {slot.called}")

@@ -11,7 +11,15 @@ from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import ModelDescription
 from oneshot_fl.models.memory import bytes_held, memory_here
-from oneshot_fl.models.trial import NO_LOGITS, OTHERWISE, alike, answered, are_probabilities, require_all_in_state
+from oneshot_fl.models.trial import (
+    NO_GRADIENT,
+    NO_LOGITS,
+    OTHERWISE,
+    alike,
+    answered,
+    are_probabilities,
+    require_all_in_state,
+)
 from oneshot_fl.parts.decoders import flaw_of_drawn
 from oneshot_fl.seeds import seeded, torch_generator
 
@@ -160,10 +168,7 @@ def require_teaches(model: nn.Module, told: ModelDescription, name: str) -> None
     except Exception as error:  # whatever a model raises is its answer
         raise OneshotError(f"{name}: cannot be asked for gradients ({named_line(error)})") from error
     if gradient is None:
-        raise OneshotError(
-            f"{name}: its answers have no gradient, and a server inverts it; leave torch.no_grad() and .detach() out "
-            "of its forward"
-        )
+        raise OneshotError(f"{name}: its answers have no gradient, and a server inverts it; {NO_GRADIENT}")
     if are_probabilities(answer):
         raise OneshotError(f"{name}: {NO_LOGITS}")
 

@@ -19,6 +19,7 @@ OTHERWISE = (
     "answers the same images otherwise every time, also in evaluation mode; give what its forward draws self.training, "
     "as F.dropout(x, p, self.training)"
 )
+NO_GRADIENT = "leave torch.no_grad() and .detach() out of its forward"
 NO_LOGITS = "answers with probabilities instead of logits; leave the softmax at its end out"
 
 
@@ -161,6 +162,11 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     drawn = torch.rand(images.shape, generator=torch_generator(0, "trial"))
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise OneshotError(f"{name}: has no weight that is trained; leave requires_grad_(False) out for some")
+    with torch.enable_grad():
+        if not model(images).requires_grad:
+            raise OneshotError(
+                f"{name}: its answers have no gradient, so that nothing of it can be trained; {NO_GRADIENT}"
+            )
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
     if not alike(model(drawn), model(drawn)):
         raise OneshotError(f"{name}: {OTHERWISE}")
@@ -186,6 +192,11 @@ def are_probabilities(answer: Tensor) -> bool:
 def _require_single_precision(model: nn.Module, name: str) -> None:
     """Images are in it; which precision products compute in is the Trainer's matter."""
     for key, tensor in model.named_parameters():
+        if tensor.is_complex():
+            raise OneshotError(
+                f"{name}: {key} is of {tensor.dtype}, and images of torch.float32; keep its real and imaginary parts, "
+                "which torch.view_as_complex joins"
+            )
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise OneshotError(
                 f"{name}: {key} is of {tensor.dtype}, and images of torch.float32; build it in that, trainer.precision "

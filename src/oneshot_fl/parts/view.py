@@ -25,7 +25,16 @@ class Votes(NamedTuple):
     P: Tensor
     """The clients' logits, `[m, b, c]`."""
     features: list[Tensor]
-    """What enters each client's last layer, `[b, d]` a client; empty unless the ensemble needs `features`."""
+    """What enters each client's last layer, `[b, d]` a client; only an ensemble that needs `features` may look."""
+
+
+class Undeclared(list[Tensor]):
+    """Features that were not asked for: an empty list would silently count as 0."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise OneshotError("an ensemble reads `features` without declaring it; add it to the ensemble's `needs`")
+
+    __iter__ = __len__ = __bool__ = __getitem__ = __reversed__ = __contains__ = _refuse
 
 
 PIXELS_AT_ONCE = 2**18
@@ -47,7 +56,12 @@ EnsembleFunction = Callable[[Votes], Tensor]
 def ask(bank: ClientBank, x: Tensor, y: Tensor, needs: frozenset[str]) -> Votes:
     """The clients' votes on images `x` `[b, C, H, W]` made for labels `y` `[b]`, for an ensemble of these needs."""
     outputs = bank(x, needs & {"features"})
-    return Votes(x, y, outputs.logits, outputs.features)
+    return Votes(x, y, outputs.logits, _features(outputs, needs))
+
+
+def _features(outputs: ClientOutputs, needs: frozenset[str]) -> list[Tensor]:
+    """Those that an ensemble of these needs may look at; others may have asked for them too."""
+    return outputs.features if "features" in needs else Undeclared()
 
 
 def answered(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ensemble") -> Any:
@@ -65,7 +79,8 @@ def answered(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ensemb
         f"{key}: the ensemble writes into the votes that it is asked with, which others look at too; let it write "
         "into a copy, for instance votes.P.clone()"
     )
-    with only_read((votes.x, votes.y, votes.P, *votes.features), line):
+    features = () if isinstance(votes.features, Undeclared) else votes.features
+    with only_read((votes.x, votes.y, votes.P, *features), line):
         return ensemble(votes)
 
 
@@ -177,7 +192,8 @@ class View:
     @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
-        votes = Votes(self.x, self.y, self.outputs.logits, self.outputs.features)
+        features = _features(self.outputs, needs_of(self._ensemble))
+        votes = Votes(self.x, self.y, self.outputs.logits, features)
         return self._note("teacher", taught(self._ensemble, votes))
 
     @cached_property

@@ -87,8 +87,35 @@ class Start:
     def __init__(self, server): ...
 
 
+class Still(Start):
+    needs = frozenset()
+
+
+class Unasked:
+    needs = frozenset()
+
+    def __init__(self, server): ...
+
+    def draw(self, count, rng): ...
+
+
 class Term:
     def __init__(self, weight): ...
+
+
+class Module(nn.Module):
+    def __init__(self, weight): ...
+
+
+class Learnt(Module):
+    def forward(self, view): ...
+
+
+class Said(Term):
+    def __call__(self, view): ...
+
+
+class Heard(Said): ...
 
 
 class Misspelt(Term):
@@ -114,6 +141,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def _source(target: str) -> list[str]:
     return ["method=feddf", f"method.source._target_={target}"]
+
+
+def _term(group: str, name: str) -> list[str]:
+    return ["method=feddf", f"+{group}.mine={{_target_: own_parts_of_slots.{name}, weight: 0.5}}"]
 
 
 def _ensemble(target: str) -> list[str]:
@@ -162,12 +193,34 @@ def test_a_perturbation_that_draws_by_itself_is_told(own):
         check(compose_config("method=feddf", f"+method.perturb={{_target_: {own}.Shaken}}"))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            ["method=feddf", "method.init._target_=own_parts_of_slots.Still"],
+            "Still: has no method __call__; an init is",
+        ),
+        (
+            ["method=feddf", "+method.perturb={_target_: own_parts_of_slots.Unasked}"],
+            "Unasked: has no method __call__; a perturbation has draw",
+        ),
+        (_term("method.student", "Term"), "Term: has no method __call__; a loss term is called with a view"),
+        (_term("method.objective", "Term"), "Term: has no method __call__; a loss term is"),
+        (_term("recite.objective", "Module"), "Module: has no method forward; a loss term is"),
+    ],
+)
+def test_what_is_called_but_cannot_be_is_told(own, overrides, line):
+    with pytest.raises(OneshotError, match=rf"^[a-z.]+\._target_={own}\.{line}"):
+        check(compose_config(*overrides))
+
+
+@pytest.mark.parametrize("name", ["Said", "Heard", "Learnt"])
+def test_a_term_that_can_be_called_passes(own, name):
+    check(compose_config(*_term("method.student", name)))
+
+
 def test_of_an_ensemble_that_never_changes_forward_is_enough(own):
     check(compose_config(*_ensemble(f"{own}.Spoken")))
-
-
-def _term(group: str, name: str) -> list[str]:
-    return ["method=feddf", f"+{group}.mine={{_target_: own_parts_of_slots.{name}, weight: 0.5}}"]
 
 
 @pytest.mark.parametrize(

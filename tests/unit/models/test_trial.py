@@ -70,11 +70,20 @@ class _OnlyHere(nn.Linear):
     """Looks at numbers, which there are none of on `meta`; may end in a softmax, or run on no such images."""
 
     def __init__(
-        self, spec, *, ends_in_softmax=False, needs=0.0, several=False, double=False, trains=True, squeezed=((),)
+        self,
+        spec,
+        *,
+        ends_in_softmax=False,
+        needs=0.0,
+        several=False,
+        double=False,
+        trains=True,
+        squeezed=((),),
+        blind=False,
     ):
         super().__init__(spec.channels * spec.size**2, spec.classes)
         self.ends_in_softmax, self.needs, self.several, self.double_ = ends_in_softmax, needs, several, double
-        self.squeezed = squeezed
+        self.squeezed, self.blind = squeezed, blind
         self.requires_grad_(trains)
 
     def forward(self, x):
@@ -83,6 +92,7 @@ class _OnlyHere(nn.Linear):
         logits = super().forward(x.flatten(1))
         logits = logits.double() if self.double_ else logits
         answer = (logits.softmax(dim=1) if self.ends_in_softmax else logits).squeeze(*self.squeezed)
+        answer = answer.detach() if self.blind else answer
         return (answer, answer) if self.several else answer
 
 
@@ -94,6 +104,10 @@ class _OnlyHere(nn.Linear):
         ({"several": True}, "^own: is no classifier, it does not answer with one number per class: .*tuple"),
         ({"squeezed": ()}, r"^own: is no classifier, .*: to one image of 3 classes with shape \[3\]$"),
         ({"trains": False}, r"^own: has no weight that is trained"),
+        (
+            {"blind": True},
+            r"^own: its answers have no gradient, so that nothing .*; leave torch\.no_grad\(\) and \.detach",
+        ),
         ({"needs": 1.0}, r"^own: does not run on \(2, 1, 8, 8\) \(ValueError: too dark\)"),
     ],
 )
@@ -148,3 +162,22 @@ def test_what_runs_on_no_noise_is_one_line():
 
 def test_where_the_side_is_not_known_nothing_is_asked():
     try_model("picky", _architecture(side=224).build, SMALL, answers=False)
+
+
+class _Fourier(nn.Linear):
+    """Multiplies the images' frequencies by complex weights."""
+
+    def __init__(self, spec):
+        super().__init__(spec.channels * spec.size**2, spec.classes)
+        self.frequencies = nn.Parameter(torch.ones(spec.size, spec.size // 2 + 1, dtype=torch.cfloat))
+
+    def forward(self, x):
+        return super().forward(torch.fft.irfft2(torch.fft.rfft2(x) * self.frequencies, s=x.shape[-2:]).flatten(1))
+
+
+def test_complex_weights_are_refused():
+    line = (
+        r"^own: frequencies is of torch\.complex64, and images of torch\.float32; keep .* torch\.view_as_complex joins$"
+    )
+    with pytest.raises(OneshotError, match=line):
+        check_models([Architecture(recipe_of(_Fourier, name="own"))], SMALL)

@@ -8,7 +8,7 @@ from torch import nn
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.parts.view import View
+from oneshot_fl.parts.view import View, ask, taught
 
 
 class _Counting(nn.Sequential):
@@ -81,6 +81,33 @@ def test_the_students_answer_is_at_least_float32():
         answer = _view(student=student).student
     assert answer.dtype == torch.float32
     assert answer.shape == (4, 2)
+
+
+class _Looking(nn.Module):
+    """An ensemble that looks at features, as long as there are some."""
+
+    def __init__(self, look, needs=()):
+        super().__init__()
+        self.look, self.needs = look, frozenset(needs)
+
+    def forward(self, votes):
+        self.look(votes.features)
+        return votes.P.sum(dim=0)
+
+
+@pytest.mark.parametrize("look", [list, len, bool, lambda held: held[0], lambda held: [each for each in held]])
+def test_an_ensemble_that_looks_at_features_declares_it(look):
+    line = "^an ensemble reads `features` without declaring it; add it to the ensemble's `needs`$"
+    for needs in ((), {"features"}):  # what a loss term declares is none of the ensemble's
+        view = _view(needs)
+        view._ensemble = _Looking(look)
+        with pytest.raises(OneshotError, match=line):
+            _ = view.teacher
+    asked = ask(view._bank, view.x, view.y, frozenset())
+    with pytest.raises(OneshotError, match=line):
+        taught(_Looking(look), asked)
+    asked = ask(view._bank, view.x, view.y, frozenset({"features"}))
+    assert taught(_Looking(look, {"features"}), asked).shape == (4, 2)
 
 
 @pytest.mark.parametrize("need", [None, "x", "y", "trust", "teacher", "student", "start", "features", "statistics"])
