@@ -9,7 +9,8 @@ import torch
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, folders_by_name, labelled, read_images, trained_on, tree_by_class, unread
+from oneshot_fl.data.images import Tree, folders_by_name, labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.sound import trained_on
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, Label, Names, PathText, PixelDeviation, PixelMean, Positive, Side
 
@@ -66,7 +67,7 @@ def image_domains(
         data,
         train_domains=torch.arange(len(training)).repeat_interleave(sizes),
         domain_names=tuple(training),
-        notes=unread([places[domain] for domain in files], files) + trained_on(images, data.test_images),
+        notes=unread([places[domain] for domain in files], files) + trained_on(images, data.test_images, "data.root"),
     )
 
 

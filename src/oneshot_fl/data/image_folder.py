@@ -4,7 +4,8 @@ from pathlib import Path
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.decode import Byte, Decoding, Tones
-from oneshot_fl.data.images import Tree, labelled, read_images, trained_on, tree_by_class, unread
+from oneshot_fl.data.images import Tree, labelled, read_images, tree_by_class, unread
+from oneshot_fl.data.sound import trained_on
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.values import Channels, PathText, PixelDeviation, PixelMean, Positive, Side
 
@@ -44,7 +45,7 @@ def image_folder(
         mean=mean,
         std=std,
         tones=tones,
-        notes=left_out + trained_on(parts["train"][0], parts["test"][0]),
+        notes=left_out + trained_on(parts["train"][0], parts["test"][0], "data.root"),
     )
 
 

@@ -249,15 +249,6 @@ def _told_of_unread(where: str, left: list[Path], why: str = "") -> tuple[str, .
     return (f"{where}: files that are not read as images: {len(left)}, for instance {left[0]}; {why}",)
 
 
-def trained_on(train: Tensor, test: Tensor) -> tuple[str, ...]:
-    """A line on test images that are training images too, pixel by pixel; none where there is no such image."""
-    known = {hash(image.tobytes()) for image in train.numpy()}
-    again = sum(hash(image.tobytes()) in known for image in test.numpy())
-    if not again:
-        return ()
-    return (f"data.root: {again} of {len(test)} test images are training images too: accuracy is too high by them",)
-
-
 def read_images(
     files: Mapping[str, Files], *, cache: str, how: Decoding, origin: Origin = DATA_SET
 ) -> dict[str, tuple[Tensor, Tensor]]:

@@ -1,7 +1,7 @@
 """Whether data and their split are what all that follows takes for granted: those of a user's code may be anything.
 
-Each function gives what is wrong and what would be right, in words that follow a name; None where nothing is. No image
-is copied.
+Each `flaw` gives what is wrong and what would be right, in words that follow a name; None where nothing is. No image is
+copied.
 """
 
 from typing import Any
@@ -21,6 +21,20 @@ def flaw(data: Dataset) -> str | None:
     """Of a whole data set."""
     checks = (_flaw_of_parts, _flaw_of_spec, _flaw_of_sizes, _flaw_of_classes, _flaw_of_domains)
     return next(filter(None, (check(data) for check in checks)), None)
+
+
+def trained_on(train: Tensor, test: Tensor, key: str) -> tuple[str, ...]:
+    """A line on test images that are training images too, pixel by pixel; none where there is no such image.
+
+    Args:
+        train: images uint8 `[n, C, H, W]`, as `test`.
+        key: of the configuration, where both are from.
+    """
+    known = {hash(image.tobytes()) for image in train.cpu().numpy()}
+    again = sum(hash(image.tobytes()) in known for image in test.cpu().numpy())
+    if not again:
+        return ()
+    return (f"{key}: {again} of {len(test)} test images are training images too: accuracy is too high by them",)
 
 
 def _flaw_of_parts(data: Dataset) -> str | None:

@@ -8,6 +8,7 @@ import torch
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import recipe
+from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.datasets import digits
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
@@ -125,6 +126,20 @@ def test_what_a_users_code_makes_is_looked_at_before_it_is_split(made, developme
     own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.{made}"}), development=development)
     with pytest.raises(OneshotError, match=line):
         prepare(own, experiment.partition, experiment.proxy, device=torch.device("cpu"))
+
+
+def overlapping(*, shared: int) -> Dataset:
+    """Grey images of which so many are to train on and to test on."""
+    images, labels = torch.arange(40, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8), torch.arange(40) % 2
+    parts = {"train": (images[:30], labels[:30]), "test": (images[30 - shared :], labels[30 - shared :])}
+    return make_dataset(name="own", **parts, class_names=("a", "b"), mean=0.5, std=0.5)
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+def test_test_images_of_a_users_function_that_are_trained_on_are_counted_in_a_note(shared):
+    own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.overlapping", "shared": shared}))
+    line = f"data=own: {shared} of {10 + shared} test images are training images too: accuracy is too high by them"
+    assert own.loaded().notes == ((line,) if shared else ())
 
 
 def everything_to_all(labels, *, clients):
