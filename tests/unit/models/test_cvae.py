@@ -88,8 +88,8 @@ def test_a_reconstruction_that_is_certain_and_wrong_costs_its_logit():
 @pytest.mark.parametrize(
     ("model", "sees"),
     [
-        (mlp(MNIST, latent=2, hidden=8), True),
-        (conv(MNIST, latent=2, channels=[4], hidden=8, label_in_encoder=True), True),
+        (mlp(MNIST, latent=2, hidden=64), True),  # of 8 units all may be off for an image
+        (conv(MNIST, latent=2, channels=[4], hidden=64, label_in_encoder=True), True),
         (conv(MNIST, latent=2, channels=[4], hidden=8, label_in_encoder=False), False),
         (fedcvae(MNIST, latent=2), False),
     ],
