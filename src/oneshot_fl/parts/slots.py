@@ -203,7 +203,7 @@ class Objective:
         total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
         return total, {name: value.detach() for name, value in values.items()}
 
-    def _named(self, name: str) -> str:
+    def named(self, name: str) -> str:
         """The key of a term."""
         return f"{self.key}.{name}".lstrip(".")
 
@@ -212,7 +212,7 @@ class Objective:
         value = term(view)
         if isinstance(view, View) and not is_ours(type(term).__module__) and (written := view.written):
             raise OneshotError(
-                f"{self._named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
+                f"{self.named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
                 "on a copy (.clone())"
             )
         return value
@@ -222,7 +222,7 @@ class Objective:
         if isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point():
             return value
         raise OneshotError(
-            f"{self._named(name)}: the loss term returns {in_words(value)}, and must "
+            f"{self.named(name)}: the loss term returns {in_words(value)}, and must "
             "return one floating-point number for the whole batch, a tensor of shape []; end it with .mean()"
         )
 

@@ -35,7 +35,7 @@ from oneshot_fl.parts.pools import Entry, joined_apart, refit
 from oneshot_fl.parts.received import chance, perturbed, received
 from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp, of_source
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
-from oneshot_fl.phases.diverged import RATE_KEYS, require_finite
+from oneshot_fl.phases.diverged import RATE_KEYS, not_finite, rates_of, require_finite, require_finite_parts
 from oneshot_fl.phases.replay import is_known, repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
 from oneshot_fl.phases.trainer import fraction, minimise
@@ -330,11 +330,14 @@ class DistillModule(LightningModule):
         tested = fraction(self.accuracy) if self.accuracy.update_called else None
         row: dict[str, Any] = {"round": len(self.history) + 1, "accuracy": tested}
         self.accuracy.reset()
+        first = {who: values[0] if values else {} for who, values in self._terms.items()}
         for who, values in self._terms.items():
-            names = values[0] if values else ()
-            row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in names}
+            row[who] = {name: float(torch.stack([value[name] for value in values]).mean()) for name in first[who]}
             values.clear()
-        require_finite(row, student=self._bad_student(), rates=self._learning_rates(), rate_keys=self.rate_keys)
+        student = self._bad_student()
+        if not_finite(row, student):
+            require_finite_parts(self, {} if self.history else first)
+        require_finite(row, student=student, rates=rates_of(self._by_name()), rate_keys=self.rate_keys)
         self.history.append(row)
 
     def _bad_student(self) -> list[str]:
@@ -343,8 +346,3 @@ class DistillModule(LightningModule):
         self._answers_finite.clear()
         tensor = first_unsound(self.student)
         return [*([f"student's {tensor}"] if tensor else []), *([] if answers else ["student's answers"])]
-
-    def _learning_rates(self) -> dict[str, float]:
-        """Those that the optimisers began with, which is what their keys set."""
-        groups = {who: each.param_groups[0] for who, each in self._by_name().items()}
-        return {who: group.get("initial_lr", group["lr"]) for who, group in groups.items()}

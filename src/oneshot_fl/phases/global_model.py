@@ -15,6 +15,7 @@ from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import ClientBank, all_alike
 from oneshot_fl.models.per_architecture import members_of, together
+from oneshot_fl.models.soundness import first_not_finite
 from oneshot_fl.parts.slots import Init, Method
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import in_words
@@ -24,7 +25,7 @@ from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.diverged import RATE_KEYS
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
-from oneshot_fl.recipe import described
+from oneshot_fl.recipe import described, is_ours
 from oneshot_fl.seeds import seeded
 from oneshot_fl.store import Wanted
 from oneshot_fl.values import Seed
@@ -179,6 +180,7 @@ def _begun(build: Callable[[], nn.Module], init: Init) -> nn.Module:
     student = build()
     for member, given in zip(members_of(student), members_of(build()), strict=True):
         member.load_state_dict(_fitting(init(given), member))
+        _require_finite(init, member)
     return student
 
 
@@ -200,6 +202,16 @@ def _fitting(begun: Any, student: nn.Module) -> dict[str, Any]:
             f"of the student {right}"
         )
     return state
+
+
+def _require_finite(init: Init, begun: nn.Module) -> None:
+    """Ours average what uploads hold, which may be anything; a user's init is named before a learning rate is blamed.
+
+    Raises:
+        OneshotError: it returned numbers that are not finite.
+    """
+    if not is_ours(type(init).__module__) and (tensor := first_not_finite(begun)):
+        raise OneshotError(f"method.init: returns a model whose {tensor} is not finite; let it return finite weights")
 
 
 def _in_words(state: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The global model: what rounds leave, that an interrupted loop goes on bit for bit, and what is never stored."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -496,6 +497,77 @@ def test_a_diverged_student_is_the_servers_and_never_stored(data, server, contex
     assert _distill(data, server, context, _method(), **options).history
 
 
+class Counted(LogitAverage):
+    """An ensemble that grows surer with every answer, and counts them where nobody looks."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.answers = 0
+
+    def forward(self, votes):
+        self.answers += 1
+        return super().forward(votes) * (1 + 0.1 * self.answers)
+
+
+class Undefined(LogitAverage):
+    """An ensemble that answers with no numbers."""
+
+    def forward(self, votes):
+        return super().forward(votes) * math.nan
+
+
+class Excluding(LogitAverage):
+    """One that excludes a class, as it may."""
+
+    def forward(self, votes):
+        return super().forward(votes).index_fill(1, torch.tensor([0]), -math.inf)
+
+
+class Nan:
+    """A term that is no number."""
+
+    needs = frozenset()
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, view):
+        return view.student.mean() * math.nan
+
+
+class NoWeights:
+    """An init that sets weights that are no numbers."""
+
+    needs = frozenset()
+
+    def __init__(self, server): ...
+
+    @torch.no_grad()
+    def __call__(self, student):
+        student[0].weight.fill_(math.nan)
+        return student
+
+
+MINE = {"kl": KL, "mine": recipe_of(Nan, weight=1.0)}
+
+
+@pytest.mark.parametrize(
+    ("slots", "line"),
+    [
+        ({"ensemble": recipe_of(Undefined)}, r"^method\.ensemble: answers with logits that are not finite, and what"),
+        ({"student": MINE}, r"^method\.student\.mine: the loss term is nan in the first step, where all others are"),
+        ({"init": recipe_of(NoWeights)}, r"^method\.init: returns a model whose 0\.weight is not finite; let it"),
+        ({"student": {"mine": MINE["mine"]}}, r"^server: diverged in round 1 \(not finite: student mine"),
+        ({"student_lr": 1e30, "ensemble": recipe_of(Counted)}, r"^server: diverged in round"),
+        ({"student_lr": 1e30, "ensemble": recipe_of(Excluding)}, r"^server: diverged in round"),
+    ],
+)
+def test_a_part_that_alone_is_not_finite_is_to_blame_and_no_learning_rate(data, server, context, slots, line):
+    with pytest.raises(OneshotError, match=line):
+        _distill(data, server, context, _method(**slots))
+    assert not list(context.store.root.glob("distill/*/manifest.json"))
+
+
 def test_a_warm_up_that_diverges_names_its_own_rate_beside_the_others(data, server, context):
     warm_up = WarmUpRecipe(3, {"kl": KL}, recipe_of(torch.optim.SGD, lr=1e30))
     line = (
@@ -597,18 +669,6 @@ def test_a_run_that_goes_on_has_what_parts_of_a_users_own_have_kept(
     resumed = _stopped_and_resumed(partial(_distill, data, server, again, _method(**slots)), monkeypatch)
     assert _same(resumed.model, whole.model)
     assert "begins anew" not in capsys.readouterr().err
-
-
-class Counted(LogitAverage):
-    """An ensemble that grows surer with every answer, and counts them where nobody looks."""
-
-    def __init__(self, server):
-        super().__init__(server)
-        self.answers = 0
-
-    def forward(self, votes):
-        self.answers += 1
-        return super().forward(votes) * (1 + 0.1 * self.answers)
 
 
 class Ramp:
