@@ -28,7 +28,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored likewise, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
-| of those that show y to the client whose they are: argmax p_k(x) = y; so too in Eq. 8 | `parts.recitals.shown` | - |
+| of those that show y to the client whose they are: argmax p_k(x) = y | `parts.recitals.shown` | - |
 | Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student | `sent` | `.self_doubt` |
 | q_k(y): client k's share of the recitals for y | `shown_shares` | - |
 | Eq. 12': of all samples of y (tested, where there are label counts) | `SelfGated` | `evaluate.ensembles` |
@@ -69,6 +69,7 @@ from oneshot_fl.models.bank import has_batch_norm
 from oneshot_fl.models.mode import evaluating
 from oneshot_fl.parts.ensembles import Fixed, entropy, weighted_probability
 from oneshot_fl.parts.pools import Entry, Pool, joined
+from oneshot_fl.parts.recitals import DOUBTED
 from oneshot_fl.parts.uploads import Recital, Server, known_classes
 from oneshot_fl.parts.view import Votes
 from oneshot_fl.values import BelowOne, Count, CountOrZero, NotNegative
@@ -165,8 +166,9 @@ class EvidenceWeighted(Fixed):
         Evidence that is the same whatever an image shows counts as usual everywhere.
         """
         entry = joined(pool.entries)
-        trust, (P, found, _) = self.telling.unsqueeze(1) * entry.trust, _kept(entry)
-        mean, deviation = usual(P, found, entry.y, trust, pool_counts=self.pool_counts)
+        made_for = entry.trust.where(entry.trust != DOUBTED, 1.0)
+        counted, (P, found, _) = self.telling.unsqueeze(1) * made_for, _kept(entry)
+        mean, deviation = usual(P, found, entry.y, counted, pool_counts=self.pool_counts)
         self.mean.copy_(mean)
         boundless = torch.finfo(deviation.dtype).max  # what is not finite would not be stored
         self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), boundless))
@@ -266,23 +268,24 @@ def mean_owners(shares: Tensor) -> float:
     return round(float((1 / squares[squares > 0]).mean()), 4)
 
 
-def usual(P: Tensor, found: Tensor, y: Tensor, trust: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
+def usual(P: Tensor, found: Tensor, y: Tensor, counted: Tensor, *, pool_counts: Count) -> tuple[Tensor, Tensor]:
     """Mean and deviation of evidence, a client and answer, where that answer is a mistake, both `[m, c]` (Eq. 8).
 
-    Mistakes are known where labels are trusted: of recitals, not of drawings. Of some answers there are few, so all
-    images, whatever they show, count for `pool_counts` more.
+    Mistakes are known of images that were made for a label: of recitals, not of drawings. Where a recital shows it to
+    nobody, whoever names a class of it is mistaken all the more. Of some answers there are few, so all images, whatever
+    they show, count for `pool_counts` more.
 
     Args:
         P: the clients' logits on the pool, `[m, n, c]`.
         found: their evidence, `[m, n]`.
         y: the labels that the images were made for, `[n]`.
-        trust: how far a client's mistake of an image counts, `[m, n]`.
+        counted: how far a client's mistake of an image counts, `[m, n]`.
     """
     mean, variance = found.mean(dim=1), found.var(dim=1, correction=0)
     unlike, said = found - mean.unsqueeze(1), P.argmax(dim=2)
     means, deviations = [], []
     for answer in range(P.shape[2]):
-        counts = (said == answer) * (y != answer) * trust
+        counts = (said == answer) * (y != answer) * counted
         total = counts.sum(dim=1) + pool_counts
         shift = (counts * unlike).sum(dim=1) / total
         squares = ((counts * unlike**2).sum(dim=1) + pool_counts * variance) / total

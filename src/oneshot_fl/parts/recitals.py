@@ -15,6 +15,8 @@ from oneshot_fl.parts.view import in_pieces
 
 SHOWN = 2000
 """Images that a client's model is shown."""
+DOUBTED = 2**-10
+"""Trust in a label that an image was made for and does not show; 0 would say that nobody knows what it was made for."""
 Start = Literal["noise", "drawings"]
 """What the images of a recital begin as."""
 
@@ -23,7 +25,7 @@ class RecitalSource(nn.Module):
     """The images that each client's model alone was inverted to (`phases.recite`), with the labels they were made for.
 
     Nothing is generated here: the recitals are made once an upload and shared by all methods that ask for them. The
-    label of an image is trusted where the client that recites it says it too.
+    label of an image is trusted where the client that recites it says it too, else doubted.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"classifiers", "recitals"})
@@ -43,7 +45,7 @@ class RecitalSource(nn.Module):
     def make(self, turn: Turn) -> Made:
         """All of them, client by client."""
         each = zip(self.reciters, self.recitals, strict=True)
-        trust = [shown(model, recital, self.spec).float() for model, recital in each]
+        trust = [shown(model, recital, self.spec).float().clamp_min(DOUBTED) for model, recital in each]
         images, labels = (torch.cat([getattr(one, what) for one in self.recitals]) for what in ("images", "labels"))
         return Made(self.spec.to_input(images), labels, torch.cat(trust))
 

@@ -2,8 +2,9 @@
 
 One temperature T (Guo et al., 2017): probabilities are softmax(logits / T). It is fitted to the labels of the method's
 synthetic images, if any of them was made for its label: that most clients take a drawing for a class is no reason to be
-sure of it. The clients' answers on the same images, on mixtures of them and on procedural images were tried as
-well, and made good models less sure than they should be: docs/howto/serving.md.
+sure of it. Those that do not show what they were made for are left out: of them nobody can be right. The clients'
+answers on the same images, on mixtures of them and on procedural images were tried as well, and made good models less
+sure than they should be: docs/howto/serving.md.
 """
 
 import math
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32
+from oneshot_fl.parts.recitals import DOUBTED
 
 WIDEST = 4.0
 """Temperatures are sought from exp(-4) to exp(4)."""
@@ -48,10 +50,11 @@ def calibrate(
         labels: what they were made for, or what the clients took them for, `[n]`.
         trust: how far each shows its label, `[n]`; 0 where it is only guessed.
     """
-    if images is None or labels is None or trust is None or not trust.any():
+    if images is None or labels is None or trust is None or not (trust > DOUBTED).any():
         return None
-    found = temperature(_logits(model, images, spec, batch_size), labels)
-    return None if found is None else Calibration(found, len(labels))
+    told = trust != DOUBTED
+    found = temperature(_logits(model, images[told], spec, batch_size), labels[told])
+    return None if found is None else Calibration(found, int(told.sum()))
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float | None:

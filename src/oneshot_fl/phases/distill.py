@@ -251,16 +251,14 @@ class DistillModule(LightningModule):
 
     @torch.no_grad()
     def _entry(self, made: Made) -> Entry:
-        """Images with what the ensemble remembers of its answers; for labels that nobody trusts the clients' guess."""
+        """Images with what the ensemble remembers of its answers; where no label is known, the clients' joint guess."""
         packed, (y, trust) = self.pool.pack(made.x), made.labelled()
         if isinstance(self.ensemble, NoTeacher) and made.y is not None:
             return Entry(packed, y, packed.new_empty(len(y), 0), trust)
         parts = zip(self._asked_together(self.pool.unpack(packed)), self._asked_together(y), strict=True)
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
-        votes = [
-            each._replace(y=each.y.where(known, each.P.mean(dim=0).argmax(dim=1)))
-            for each, known in zip(votes, self._asked_together(trust > 0), strict=True)
-        ]
+        if made.y is None:
+            votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
         kept = [require_rows(answered(self.ensemble.remember, each), images=len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 

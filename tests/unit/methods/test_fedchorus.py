@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.methods.fedchorus import EvidenceWeighted, SelfGated, evidence, mean_owners, shown_shares
 from oneshot_fl.parts.pools import Entry, Pool
+from oneshot_fl.parts.recitals import DOUBTED
 from oneshot_fl.parts.uploads import Recital, known_classes
 from tests.parts import SMALL, FixedLogits, server_of, votes_of
 
@@ -105,6 +106,12 @@ def test_what_is_right_is_no_mistake():
     # trusted by half, the first counts by half: (0.5 * 3/8 - 3/8) / 2.5 above 5/8
     half = _refitted([0, 0], [0.5, 1.0])
     assert_close(half.mean[1], gap * torch.tensor([5 / 8, 5 / 8 - 3 / 40]))
+
+
+def test_a_mistake_of_what_a_recital_does_not_show_counts_like_others():
+    shown, doubted = (_refitted([1, 0], [trust, 1.0]) for trust in (1.0, DOUBTED))
+    assert_close(doubted.mean, shown.mean)
+    assert not torch.allclose(shown.mean, _refitted([1, 0], [0.0, 1.0]).mean)
 
 
 def test_features_that_are_all_zero_are_no_evidence():

@@ -5,7 +5,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from oneshot_fl.models.classifiers import cnn2
-from oneshot_fl.parts.recitals import RecitalSource, shaken, shown, shown_label_shares
+from oneshot_fl.parts.recitals import DOUBTED, RecitalSource, shaken, shown, shown_label_shares
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import Recital
 from oneshot_fl.seeds import torch_generator
@@ -30,7 +30,7 @@ def test_the_source_hands_over_every_recital_as_models_see_it_and_trusts_labels_
     made = source.make(Turn(None, None, None, torch_generator(0)))
     assert_close(made.x[:, 0, 0, 0], torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0]))
     assert made.y.tolist() == [0, 1, 0, 1, 2]
-    assert made.trust.tolist() == [1, 0, 0, 0, 1]  # the dark ones say 0, the light ones 2
+    assert made.trust.tolist() == [1, DOUBTED, DOUBTED, DOUBTED, 1]  # the dark ones say 0, the light ones 2
 
 
 def test_a_recital_is_shown_to_its_own_client_as_it_answers_in_use():

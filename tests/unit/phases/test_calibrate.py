@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from oneshot_fl.parts.recitals import DOUBTED
 from oneshot_fl.phases.calibrate import calibrate, temperature
 from tests.parts import FixedLogits
 
@@ -52,6 +53,15 @@ def test_it_is_fitted_on_every_synthetic_image(spec):
     found = calibrate(model, torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels, trust, spec=spec, batch_size=3)
     assert found.images == 4
     assert found.temperature == pytest.approx(2, rel=1e-3)
+
+
+def test_images_that_do_not_show_what_they_were_made_for_say_nothing_of_the_model(spec):
+    model, labels = FixedLogits([math.log(9), 0.0, -50.0]), torch.tensor([0, 0, 0, 1, 2, 2])
+    images, trust = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.tensor([0.0, 0.0, 1.0, 0.0, DOUBTED, DOUBTED])
+    found = calibrate(model, images, labels, trust, spec=spec, batch_size=3)
+    assert found.images == 4
+    assert found.temperature == pytest.approx(2, rel=1e-3)
+    assert calibrate(model, images[4:], labels[4:], trust[4:], spec=spec, batch_size=3) is None
 
 
 def test_labels_that_are_all_guessed_tell_nothing(spec):

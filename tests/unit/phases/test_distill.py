@@ -53,7 +53,6 @@ def _module(clients: list[nn.Module], perturb=None) -> DistillModule:
         (None, None, ([2, 2], [0.0, 0.0])),  # the clients' joint guess, for which nobody vouches
         ([0, 1], None, ([0, 1], [1.0, 1.0])),
         ([0, 1], [0.5, 0.25], ([0, 1], [0.5, 0.25])),
-        ([0, 1], [0.5, 0.0], ([0, 2], [0.5, 0.0])),  # what it was made for, it does not show
     ],
 )
 def test_images_enter_the_pool_with_labels_and_how_far_these_are_trusted(labels, trust, entered):
