@@ -78,6 +78,21 @@ def votes_of(P: torch.Tensor, y: torch.Tensor | None = None, features: Sequence[
     return Votes(torch.zeros(P.shape[1], 1, 1, 1), labels, P, list(features))
 
 
+class Momentum(torch.optim.Optimizer):
+    """SGD whose momentum lies beside its `state`."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.m: dict[Any, Any] = {}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for each in group["params"]:
+                self.m[each] = 0.9 * self.m.get(each, 0) + each.grad
+                each.sub_(group["lr"] * self.m[each])
+
+
 class FixedLogits(nn.Module):
     """A 'model' that answers every image with the same logits."""
 

@@ -36,7 +36,7 @@ from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
 from tests.parts import SMALL as SPEC
-from tests.parts import recipe_of, server_of
+from tests.parts import Momentum, recipe_of, server_of
 
 SETTINGS = Distillation(rounds=4, batch_size=8, bank="auto", clients_at_once=16, images=12, seed=5)
 STUDENT = StudentPlan((Architecture(recipe_of(cnn2, norm=True)),), clients_seed=7)
@@ -682,21 +682,6 @@ class Ramp:
     def __call__(self, view):
         self._calls += 1
         return 0.01 * self._calls * view.student.square().mean()
-
-
-class Momentum(torch.optim.Optimizer):
-    """SGD whose momentum lies beside its `state`."""
-
-    def __init__(self, params, lr):
-        super().__init__(params, {"lr": lr})
-        self.m = {}
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for each in group["params"]:
-                self.m[each] = 0.9 * self.m.get(each, 0) + each.grad
-                each.sub_(group["lr"] * self.m[each])
 
 
 @pytest.mark.parametrize(

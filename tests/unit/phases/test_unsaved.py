@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oneshot_fl.phases.unsaved import changed, traces
+from tests.parts import Momentum
 
 
 class Part:
@@ -170,21 +171,6 @@ def test_of_a_module_what_is_saved_is_no_matter_and_all_else_is():
 def test_a_weight_that_torch_computes_from_saved_ones_is_no_change(norm):
     part = nn.Sequential(norm(nn.Linear(2, 2)))
     assert _changed(part, lambda part: part(torch.zeros(1, 2)), [part]) == []
-
-
-class Momentum(torch.optim.Optimizer):
-    """SGD whose momentum lies beside its `state`."""
-
-    def __init__(self, params, lr):
-        super().__init__(params, {"lr": lr})
-        self.m = {}
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for each in group["params"]:
-                self.m[each] = 0.9 * self.m.get(each, 0) + each.grad
-                each.sub_(group["lr"] * self.m[each])
 
 
 class Kept(torch.optim.Adam):
