@@ -79,7 +79,7 @@ class Heard(nn.Module):
 def told_by_others(P: Tensor, own: Tensor) -> Tensor:
     """Log-probabilities `[m, b, c]`, of classes that a client has no output for the mean of those who have one.
 
-    So whatever a client weighs, it changes nothing there. What stands for a class that nobody has stays.
+    So it has no say of its own there, whatever it weighs. What stands for a class that nobody has stays.
 
     Args:
         P: the clients' logits, `[m, b, c]`.
