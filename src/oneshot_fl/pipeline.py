@@ -230,13 +230,13 @@ def assess(plan: Serving, served: Served, test: ImageBatches, context: Context) 
     """Test accuracy of every client that is used, of the ensembles, and of the server."""
     rows, own, distilled = plan.evaluation.ensembles, plan.method.ensemble, served.server
     ensembles = tested_ensembles(rows, own, replace(served.given, student=distilled.model), distilled.ensemble)
-    classifiers = served.given.uploads.classifiers
+    uploads = served.given.uploads
     return evaluate(
         test,
-        [upload.model for upload in classifiers],
+        uploads.models,
         distilled.model,
         ensembles,
-        known=known_classes(classifiers, test.spec.classes),
+        known=known_classes(uploads.classifiers, test.spec.classes),
         temperature=served.temperature or 1.0,
         context=context,
     )

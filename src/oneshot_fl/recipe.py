@@ -148,6 +148,11 @@ def is_ours(target: str) -> bool:
     return target.startswith(f"{PACKAGE}.")
 
 
+def made_of_ours(part: object) -> bool:
+    """Whether a part's class is of this package, and none of a user's own."""
+    return is_ours(type(part).__module__)
+
+
 def _own_files(node: Any, *, own: bool) -> Iterator[str]:
     """Files that settings name below a `_target_` that is not ours."""
     if isinstance(node, Mapping):

@@ -255,9 +255,11 @@ def _members(serving: Serving, spec: DataSpec) -> set[str]:
 
 def _note_of_beginning(serving: Serving, uploads: Uploads, spec: DataSpec) -> list[str]:
     """Where the server's model begins at the mean of classifiers, and some are not built as it is: at how many."""
+    if "classifiers" not in getattr(_init_of(serving.config["method"]), "uses", ()) or not uploads.classifiers:
+        return []
     built, count = _members(serving, spec), len(uploads.models)
     alike = sum(structure(model) in built for model in uploads.models)
-    if "classifiers" not in getattr(_init_of(serving.config["method"]), "uses", ()) or alike == count:
+    if alike == count:
         return []
     fits = "the server's architecture and normalisation, and its classes in its order"
     if not alike:

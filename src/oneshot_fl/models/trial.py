@@ -99,11 +99,10 @@ def require_all_in_state(model: nn.Module, again: nn.Module, given: Sequence[Ten
         OneshotError: it has numbers besides, or does not run.
     """
     try:
-        again.load_state_dict(model.state_dict())
-        one, same, other = model(*given), model(*given), again(*given)
+        lost = _is_another(model, again, lambda asked: asked(*given))
     except Exception as error:  # whatever a model raises over its images is its answer
         raise OneshotError(f"{name}: does not run on images of noise ({named_line(error)})") from error
-    if alike(one, same) and not alike(one, other):
+    if lost:
         raise OneshotError(
             f"{name}: computes with numbers that are drawn when it is built and that its state_dict() lacks, so that "
             "it is another model wherever it is built anew; keep them by self.register_buffer(NAME, tensor)"
@@ -124,13 +123,18 @@ def require_learnt_in_state(model: nn.Module, again: nn.Module, ask: Callable[[n
     Raises:
         OneshotError: the other answers otherwise.
     """
-    again.load_state_dict(model.state_dict())
-    one, same, other = ask(model), ask(model), ask(again)
-    if alike(one, same) and not alike(one, other):
+    if _is_another(model, again, ask):
         raise OneshotError(
             f"{name}: training changed numbers that its state_dict() lacks, so that its upload would be another model; "
             "keep them by self.register_buffer(NAME, tensor)"
         )
+
+
+def _is_another(model: nn.Module, again: nn.Module, ask: Callable[[nn.Module], Tensor]) -> bool:
+    """Whether `again` answers otherwise once it has the model's state, and the model itself alike every time."""
+    again.load_state_dict(model.state_dict())
+    one, same, other = ask(model), ask(model), ask(again)
+    return alike(one, same) and not alike(one, other)
 
 
 def alike(one: Tensor, other: Tensor) -> bool:

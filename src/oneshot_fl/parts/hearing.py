@@ -21,12 +21,11 @@ from statistics import median
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.place import place_of
+from oneshot_fl.parts.recitals import said
 from oneshot_fl.parts.uploads import Recital, Uploads
-from oneshot_fl.parts.view import in_pieces
 from oneshot_fl.values import Count, Finite, Images, Positive
 
 FEWEST = 3
@@ -97,23 +96,16 @@ class Witnesses:
         cell = reciter * self.spec.classes + y
         size = len(recited) * self.spec.classes
         x = torch.cat([one.images for one in recited])
-        said = torch.stack([self._said(model, x) for model in uploads.models])
-        finite = said.isfinite().all(dim=2).all(dim=1)
-        said = said.where(finite.view(-1, 1, 1), 0.0)  # what is no number would be in everybody's testimony
-        shown = said.argmax(dim=2)[reciter, torch.arange(len(y))] == y
-        usual = said.mean(dim=1)[:, y]
-        lifts = (said[:, torch.arange(len(y)), y] - usual).clamp(-self.cut, self.cut) * shown
+        answers = torch.stack([said(model, x, self.spec).log_softmax(dim=1) for model in uploads.models])
+        finite = answers.isfinite().all(dim=2).all(dim=1)
+        answers = answers.where(finite.view(-1, 1, 1), 0.0)  # what is no number would be in everybody's testimony
+        shown = answers.argmax(dim=2)[reciter, torch.arange(len(y))] == y
+        usual = answers.mean(dim=1)[:, y]
+        lifts = (answers[:, torch.arange(len(y)), y] - usual).clamp(-self.cut, self.cut) * shown
         sums = torch.zeros(len(lifts), size).index_add_(1, cell, lifts)
         shape = (len(recited), self.spec.classes)
         recites, counts = (chosen.bincount(minlength=size).view(shape) for chosen in (cell, cell[shown]))
         return Heard(recites > 0, sums.view(len(lifts), *shape), counts, finite)
-
-    @torch.no_grad()
-    def _said(self, model: nn.Module, x: Tensor) -> Tensor:
-        """A client's log-probabilities `[n, c]`."""
-        device, parts = place_of(model), in_pieces(x, x.shape[-1])
-        logits = [model.eval()(self.spec.to_input(part.to(device))).float().cpu() for part in parts]
-        return torch.cat(logits).log_softmax(dim=1)
 
     def _unbelieved(self, heard: "Heard", contradicted: Collection[int]) -> str | None:
         """Why those who contradict some are not believed; None where they believe each other, or contradict nobody."""

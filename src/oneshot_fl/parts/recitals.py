@@ -46,20 +46,25 @@ class RecitalSource(nn.Module):
         """All of them, client by client."""
         each = zip(self.reciters, self.recitals, strict=True)
         trust = [shown(model, recital, self.spec).float().clamp_min(DOUBTED) for model, recital in each]
-        images, labels = (torch.cat([getattr(one, what) for one in self.recitals]) for what in ("images", "labels"))
+        images = torch.cat([recital.images for recital in self.recitals])
+        labels = torch.cat([recital.labels for recital in self.recitals])
         return Made(self.spec.to_input(images), labels, torch.cat(trust))
 
 
 @torch.no_grad()
+def said(model: nn.Module, images: Tensor, spec: DataSpec) -> Tensor:
+    """A client's logits on recited images, uint8 `[n, C, H, W]`: in single precision and on the CPU, `[n, c]`."""
+    device, parts = place_of(model), in_pieces(images, images.shape[-1])
+    return torch.cat([model.eval()(spec.to_input(part.to(device))).float().cpu() for part in parts])
+
+
 def shown(reciter: nn.Module, recital: Recital, spec: DataSpec) -> Tensor:
     """Which images of a recital show their label to the client whose they are, bool `[n]`: it says that class of them.
 
     The statistics of deep networks can outweigh their labels (Eqs. 2 and 3 of FedChorus), and what was trained too
     little or without batch normalisation may not know what it recites.
     """
-    device, parts = place_of(reciter), in_pieces(recital.images, spec.size)
-    said = torch.cat([reciter.eval()(spec.to_input(part.to(device))).argmax(dim=1) for part in parts])
-    return said.cpu() == recital.labels
+    return said(reciter, recital.images, spec).argmax(dim=1) == recital.labels
 
 
 @torch.no_grad()

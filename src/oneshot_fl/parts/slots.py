@@ -15,7 +15,7 @@ from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes, in_words
-from oneshot_fl.recipe import Recipe, is_ours, needs_of, needs_of_start
+from oneshot_fl.recipe import Recipe, made_of_ours, needs_of, needs_of_start
 from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
@@ -210,7 +210,7 @@ class Objective:
     def _asked(self, name: str, term: Term, view: View) -> Tensor:
         """What a term returns, once it is seen that it leaves what the other terms look at as it is; ours do."""
         value = term(view)
-        if isinstance(view, View) and not is_ours(type(term).__module__) and (written := view.written):
+        if not made_of_ours(term) and (written := view.written):
             raise OneshotError(
                 f"{self.named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
                 "on a copy (.clone())"

@@ -11,7 +11,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.slots import Objective
 from oneshot_fl.parts.view import Votes, ask, taught
-from oneshot_fl.recipe import is_ours
+from oneshot_fl.recipe import made_of_ours
 from oneshot_fl.seeds import torch_generator
 
 RATE_KEYS = {"student": "distill.student_optimizer.lr", "warm_up": "method.warm_up.optimizer.lr"}
@@ -69,13 +69,13 @@ def require_finite_parts(module: Any, first: Mapping[str, Mapping[str, Tensor]])
     """
     for who, terms in first.items():
         _require_finite_terms(module.objectives[who], terms)
-    if len(module.bank.models) and not is_ours(type(module.ensemble).__module__):
+    if len(module.bank.models) and not made_of_ours(module.ensemble):
         _require_finite_answers(module.ensemble, _votes_on_noise(module))
 
 
 def _require_finite_terms(objective: Objective, terms: Mapping[str, Tensor]) -> None:
     bad = _bad(terms)
-    if len(bad) == 1 < len(terms) and not is_ours(type(objective.terms[bad[0]]).__module__):
+    if len(bad) == 1 < len(terms) and not made_of_ours(objective.terms[bad[0]]):
         raise OneshotError(
             f"{objective.named(bad[0])}: the loss term is {float(terms[bad[0]])} in the first step, where all others "
             "are finite; let it return a finite number, for instance by a clamp_min before a logarithm or a division"

@@ -25,7 +25,7 @@ from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.diverged import RATE_KEYS
 from oneshot_fl.phases.keyed import keyed
 from oneshot_fl.phases.trainer import EpochEnd, trainer_of
-from oneshot_fl.recipe import described, is_ours
+from oneshot_fl.recipe import described, made_of_ours
 from oneshot_fl.seeds import seeded
 from oneshot_fl.store import Wanted
 from oneshot_fl.values import Seed
@@ -210,7 +210,7 @@ def _require_finite(init: Init, begun: nn.Module) -> None:
     Raises:
         OneshotError: it returned numbers that are not finite.
     """
-    if not is_ours(type(init).__module__) and (tensor := first_not_finite(begun)):
+    if not made_of_ours(init) and (tensor := first_not_finite(begun)):
         raise OneshotError(f"method.init: returns a model whose {tensor} is not finite; let it return finite weights")
 
 

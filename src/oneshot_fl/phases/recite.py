@@ -25,7 +25,7 @@ from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.parts.moved import Mirrored, mirrors
 from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
 from oneshot_fl.parts.slots import Objective, Term, objective_of
-from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads
+from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads, known_classes
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.keyed import keyed
@@ -216,8 +216,7 @@ def _estimated(upload: ClassifierUpload, spec: DataSpec, rng: torch.Generator) -
             f"recite.labels=estimated: {upload.name} answers with numbers that are not finite, which show no labels; "
             f"{TURNED_AWAY}"
         )
-    shares[list(upload.unknown)] = 0
-    return shares
+    return shares * known_classes([upload], spec.classes)[0]
 
 
 def _invert(

@@ -95,7 +95,7 @@ class StratifyModule(LightningModule):
         optimizer: OptimizerFactory,
     ) -> None:
         super().__init__()
-        self.steps, self.partial = steps, bool(unknown)
+        self.steps = steps
         self.client = client.requires_grad_(False).eval()
         self.generator, self.optimizer = generator.requires_grad_(False), optimizer
         self.names = [name for name, _ in generator.named_parameters()]
@@ -139,7 +139,7 @@ class StratifyModule(LightningModule):
     def class_losses(self) -> Tensor:
         """Eq. 1 for every class, `[g]`."""
         logits = at_least_float32(self.client(self.images().flatten(0, 1)))
-        if self.partial:
+        if len(self.unknown):
             logits = logits.index_fill(1, self.unknown, -torch.inf)
         labels = self.classes.repeat_interleave(len(self.z))
         losses = F.cross_entropy(logits, labels, reduction="none")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.code import PACKAGE
-from oneshot_fl.recipe import is_ours
+from oneshot_fl.recipe import made_of_ours
 
 SCALARS = (int, float, complex, str, type(None))
 DEEPEST = 100
@@ -37,7 +37,7 @@ def traces(
         optimizers: by what they train.
     """
     saved = {id(tensor) for module in lasting for tensor in _saved(module)}
-    own = [(name, part, _plain(part)) for name, part in parts.items() if not is_ours(type(part).__module__)]
+    own = [(name, part, _plain(part)) for name, part in parts.items() if not made_of_ours(part)]
     own += [(f"optimiser of {who}", one, _of_optimizer(one)) for who, one in optimizers.items()]
     return {
         f"{name} ({type(part).__name__}{key})": (_Look(saved)(value),)  # in a tuple, which finds a NaN like itself
@@ -69,7 +69,7 @@ def _plain(part: Any) -> list[tuple[str, Any]]:
         return (
             [(f".{name}", value) for name, value in vars(part).items()] if hasattr(part, "__dict__") else [("", part)]
         )
-    modules = [(f".{path}" if path else "", each) for path, each in part.named_modules() if not _is_ours(each)]
+    modules = [(f".{path}" if path else "", each) for path, each in part.named_modules() if not made_of_ours(each)]
     return [(f"{path}.{name}", value) for path, each in modules for name, value in _of_module(each)]
 
 
@@ -89,10 +89,6 @@ def _of_optimizer(optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
 def _home(value: Any) -> str:
     """The package that its class is of."""
     return type(value).__module__.partition(".")[0]
-
-
-def _is_ours(value: Any) -> bool:
-    return is_ours(type(value).__module__)
 
 
 def _held(value: Any) -> Iterable[Any] | None:

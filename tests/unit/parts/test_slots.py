@@ -37,6 +37,7 @@ class _View:
     y = torch.tensor([0])
     teacher = torch.tensor([[LOG3, 0.0]])
     student = torch.tensor([[0.0, 0.0]])
+    written = None
 
 
 def test_eqs_16_and_19_weigh_named_terms():
@@ -91,7 +92,7 @@ def test_a_term_is_a_scalar_also_where_it_is_computed_for_many_at_once():
         def __call__(self, view):
             return view.x.mean()
 
-    totals = torch.func.vmap(lambda x: Objective({"size": Size()})(SimpleNamespace(x=x))[0])(torch.eye(2))
+    totals = torch.func.vmap(lambda x: Objective({"size": Size()})(SimpleNamespace(x=x, written=None))[0])(torch.eye(2))
     assert totals.tolist() == [1.0, 1.0]
 
 
