@@ -68,6 +68,10 @@ class Engine(Protocol):
     def stop(self) -> None:
         """Ask running jobs to end, and wait a moment for it; jobs in a queue stay there."""
 
+    def waits_for(self) -> str:
+        """Why jobs that it was given have not begun, in a few words; nothing unless it has a queue."""
+        return ""
+
 
 def check_number(key: str, value: object, of: str, *, or_null: bool = False) -> None:
     """Refuse what is no number of what a key counts.

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from oneshot_fl.launchers.engine import Outcome, Task
+from oneshot_fl.launchers.engine import Engine, Outcome, Task
 
 
-class Here:
+class Here(Engine):
     """The engine that needs nothing: a job's output is the program's own, and one that is killed takes all with it."""
 
     name = "local"

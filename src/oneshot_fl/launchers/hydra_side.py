@@ -158,7 +158,7 @@ class Launch:
         chosen = self._chosen(manifest, jobs)
         manifest.write(self.folder)
         SweepFolder.begun = True
-        talk = Talk(self.folder, manifest, left=set(chosen))
+        talk = Talk(self.folder, manifest, left=set(chosen), waits_for=self.engine.waits_for)
         try:
             ended = run_all(self.engine, self._tasks(chosen, talk), talk, died)
         finally:

@@ -27,6 +27,8 @@ class Talk:
     folder: Path
     manifest: Manifest
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+    waits_for: Callable[[], str] = lambda: ""
+    """`Engine.waits_for`"""
     beat: float = field(default_factory=time.monotonic)
     looked: float = 0.0
     known: set[tuple[int, int]] = field(default_factory=set)
@@ -67,7 +69,7 @@ class Talk:
         if now - self.beat >= HEARTBEAT:
             self.beat = now
             jobs = self._jobs()
-            self.say(overview(jobs, time.time()))
+            self.say("; ".join(each for each in (overview(jobs, time.time()), self.waits_for()) if each))
             for job in jobs:
                 if job.status == "running" and job.progress:
                     self.say(f"  {one_job(job, len(jobs))}")

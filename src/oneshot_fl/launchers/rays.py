@@ -12,7 +12,7 @@ import ray
 
 from oneshot_fl.devices import ASSIGNED
 from oneshot_fl.errors import OneshotError, one_line
-from oneshot_fl.launchers.engine import Outcome, Pending, Task, check_number, work
+from oneshot_fl.launchers.engine import Engine, Outcome, Pending, Task, check_number, work
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
@@ -24,7 +24,7 @@ def run(task: Task, dealt: bool) -> Outcome:
     return work(task, LOG)
 
 
-class Rays:
+class Rays(Engine):
     """As many jobs at once as the cluster has room for.
 
     Args:

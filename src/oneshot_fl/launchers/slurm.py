@@ -20,8 +20,8 @@ from oneshot_fl.devices import VISIBLE, visible_devices
 from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.cores import threads_each
-from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
-from oneshot_fl.launchers.slurm_states import Accounts, watcher
+from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number, work_or_exit
+from oneshot_fl.launchers.slurm_states import Accounts, watcher, why_waiting
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 from oneshot_fl.values import CountOrZero
@@ -50,7 +50,7 @@ class Requeued(Checkpointable):
         return super().checkpoint(*args, **kwargs)
 
 
-class Slurm:
+class Slurm(Engine):
     """As many jobs at once as Slurm gives places.
 
     Args:
@@ -106,9 +106,16 @@ class Slurm:
 
     def stop(self) -> None:
         """They stay in the queue: the same command takes up what they leave."""
-        names = {job.job_id.partition("_")[0] for job in self._jobs if not job.done()}
-        if names:
-            say(f"jobs stay in the queue; scancel {' '.join(sorted(names))} ends them")
+        if arrays := self._arrays():
+            say(f"jobs stay in the queue; scancel {' '.join(sorted(arrays))} ends them")
+
+    def waits_for(self) -> str:
+        """What Slurm says of those that wait in its queue: some wait for ever, as beyond a partition's time limit."""
+        return why_waiting(self._arrays()) if self.elsewhere else ""
+
+    def _arrays(self) -> set[str]:
+        """Slurm's numbers of what has not ended."""
+        return {job.job_id.partition("_")[0] for job in self._jobs if not job.done()}
 
     @cached_property
     def _watcher(self) -> Accounts:

@@ -1,6 +1,8 @@
 """How Slurm's jobs stand: by its accounts, and where it keeps none, by its queue."""
 
 import subprocess
+from collections import Counter
+from collections.abc import Container
 
 from submitit.slurm.slurm import SlurmInfoWatcher
 
@@ -42,7 +44,22 @@ def watcher() -> Accounts:
 
 
 def _keeps_accounts() -> bool:
+    return _asked("sacct", "--noheader", "--jobs=1") is not None
+
+
+def why_waiting(arrays: Container[str]) -> str:
+    """`in Slurm's queue: 4 (PartitionTimeLimit)`: Slurm's reasons for jobs of these arrays that have not begun."""
+    listed = _asked("squeue", "--me", "--array", "--noheader", "--states=PENDING", "--format=%F %r") or ""
+    jobs = [line.strip().partition(" ") for line in listed.splitlines()]
+    reasons = Counter(reason for array, _, reason in jobs if array in arrays)
+    told = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
+    return told and f"in Slurm's queue: {told}"
+
+
+def _asked(*command: str) -> str | None:
+    """What a command of Slurm's prints; None where this Slurm has none or does not answer."""
     try:
-        return subprocess.run(["sacct", "--noheader", "--jobs=1"], check=False, capture_output=True).returncode == 0
+        answer = subprocess.run(command, check=False, capture_output=True, text=True)
     except FileNotFoundError:
-        return False
+        return None
+    return answer.stdout if answer.returncode == 0 else None

@@ -19,7 +19,7 @@ from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor, proces
 
 from oneshot_fl.devices import visible_devices
 from oneshot_fl.launchers.cores import threads_each
-from oneshot_fl.launchers.engine import Outcome, Task, check_number, work
+from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number, work
 from oneshot_fl.process import end_with
 from oneshot_fl.reporting.finished import LOG
 
@@ -27,7 +27,7 @@ PATIENCE = 20.0
 """Seconds that jobs have to leave their checkpoint and trace once they are asked to stop."""
 
 
-class Workers:
+class Workers(Engine):
     """As many jobs at once as there are places: `jobs_per_gpu` for each GPU, on a machine without any a core each.
 
     Args:

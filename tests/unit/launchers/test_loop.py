@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from oneshot_fl.launchers.engine import Outcome, Task
+from oneshot_fl.launchers.engine import Engine, Outcome, Task
 from oneshot_fl.launchers.loop import Talk, run_all
 from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.tracking.progress import HEARTBEAT
 
 
-class Scripted:
+class Scripted(Engine):
     """Jobs end at once: with a value, or by the death of their process as often as they are told."""
 
     name, elsewhere, pause = "scripted", False, 0.0
@@ -116,6 +116,13 @@ def test_jobs_that_failed_before_and_wait_to_run_again_count_in_the_time_left(tm
     talk.beat -= HEARTBEAT
     talk.look([])
     assert said[1] == "5 done, 1 running, 1 failed, 19 to do; about 20.0 h left"
+
+
+def test_what_an_engine_waits_for_is_told_with_how_jobs_stand(talk):
+    talk[0].waits_for = lambda: "in Slurm's queue: 5 (Priority)"
+    talk[0].beat -= HEARTBEAT
+    talk[0].look([])
+    assert talk[1] == ["5 to do; in Slurm's queue: 5 (Priority)"]
 
 
 def test_an_engine_is_stopped_where_the_program_is(talk):

@@ -64,6 +64,15 @@ def test_the_script_is_the_one_that_was_read_and_found_right(queue, tmp_path):
     assert plain == GOLDEN.read_text()
 
 
+def test_it_tells_why_its_own_jobs_wait(queue, tmp_path, monkeypatch):
+    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\necho 123 PartitionTimeLimit\necho 7 Priority\n")
+    (tmp_path / "bin" / "squeue").chmod(0o755)
+    engine = Slurm(jobs_per_gpu=1, folder=str(tmp_path / "%j"))
+    assert engine.waits_for() == ""
+    engine.submit(_tasks(tmp_path, 1))
+    assert engine.waits_for() == "in Slurm's queue: 1 (PartitionTimeLimit)"
+
+
 class Cluster:
     """Slurm as it deals with arrays: each is held to its own limit alone. Of jobs that run, the oldest ends first.
 

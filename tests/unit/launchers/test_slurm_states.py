@@ -6,7 +6,7 @@ pytest.importorskip("submitit", reason="pip install 'oneshot-fl[slurm]'")
 
 from oneshot_fl.launchers.engine import Task
 from oneshot_fl.launchers.slurm import Slurm
-from oneshot_fl.launchers.slurm_states import Accounts, Queue
+from oneshot_fl.launchers.slurm_states import Accounts, Queue, why_waiting
 
 OVER = ["COMPLETED", "CANCELLED", "CANCELLED by 1000", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"]
 ON = ["PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "PREEMPTED", "COMPLETING"]
@@ -59,3 +59,16 @@ def test_jobs_are_followed_by_what_this_slurm_has(slurm, tmp_path, accounts, wat
     assert [type(job.watcher) for job in jobs] == [watcher] * count
     again = engine.submit([Task(count, (), tmp_path, int, str(tmp_path))])
     assert len({id(job.watcher) for job in [*jobs, *again]}) == 1
+
+
+def test_why_jobs_wait_is_told_in_slurms_words(slurm):
+    lines = ["7 PartitionTimeLimit", "7 PartitionTimeLimit", "9 Priority", "8 ReqNodeNotAvail, UnavailableNodes:n1"]
+    slurm("squeue", "\n".join(f'echo "{line}"' for line in lines))
+    told = "in Slurm's queue: 2 (PartitionTimeLimit), 1 (ReqNodeNotAvail, UnavailableNodes:n1)"
+    assert why_waiting({"7", "8"}) == told
+    assert why_waiting({"10"}) == ""
+
+
+def test_nothing_is_told_of_a_queue_that_does_not_answer(slurm):
+    slurm("squeue", "echo 7 Priority; exit 1")
+    assert why_waiting({"7"}) == ""
