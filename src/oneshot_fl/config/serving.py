@@ -19,9 +19,9 @@ from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.experiment import Serving
 from oneshot_fl.methods.ot import require_chain
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import all_alike, has_features
-from oneshot_fl.models.bank import architecture as structure
+from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.described import Kind
+from oneshot_fl.models.structure import all_alike, structure
 from oneshot_fl.parts.slots import UploadStep, kinds_used
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.phases.global_model import StudentPlan

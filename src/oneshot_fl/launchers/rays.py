@@ -16,6 +16,10 @@ from oneshot_fl.launchers.engine import Engine, Outcome, Pending, Task, check_nu
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
 
+AUTHENTICATION = "RAY_AUTH_MODE"
+"""Says whether Ray shows its token. A cluster that is begun where a token lies asks for it since 2.59; unless its
+address is `auto`, whoever joins does not show it, and Ray's error is that of an address where nobody is."""
+
 
 def run(task: Task, dealt: bool) -> Outcome:
     """A job in a process of Ray's, which has set CUDA_VISIBLE_DEVICES and OMP_NUM_THREADS to the task's share."""
@@ -102,4 +106,7 @@ def _join(address: str | None, here: int | None) -> None:
                 f"hydra/launcher=ray: no cluster could be started here ({one_line(error)}); try again when the machine "
                 "is less busy, or start one with `ray start --head` and set hydra.launcher.address=auto"
             ) from error
-        raise OneshotError(f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)})") from error
+        token = "" if AUTHENTICATION in os.environ else f"; one that asks for a token wants {AUTHENTICATION}=token here"
+        raise OneshotError(
+            f"hydra.launcher.address={address}: no such Ray cluster ({one_line(error)}){token}"
+        ) from error

@@ -1,12 +1,10 @@
 """The client bank: m frozen clients behind one call, computing no more than was asked for."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from itertools import chain
-from types import FunctionType
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +20,6 @@ from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_p
 
 Mode = Literal["auto", "loop", "stacked"]
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
-NESTED = 5
-"""How deep settings are looked into: a function may hold itself."""
 
 
 class LayerStatistics(NamedTuple):
@@ -128,50 +124,6 @@ class ClientBank(nn.Module):
             base = deepcopy(self.models[0]).to("meta")
             self._stacks[dtype] = base, frozen if dtype is None else cast_products(base, frozen, dtype), buffers
         return self._stacks[dtype]
-
-
-def architecture(model: nn.Module) -> str:
-    """A text that is equal for two models exactly if they have the same modules, tensor names, shapes and settings.
-
-    Settings are the numbers, texts and functions that a module keeps as attributes, as a slope or an activation, also
-    in lists. The text is for models of one process: another one calls the same function otherwise.
-    """
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    return f"{model}{shapes}{[_settings(module) for module in model.modules()]}"
-
-
-def _settings(module: nn.Module) -> dict[str, Any]:
-    """With the class, since modules of two classes may be called alike."""
-    told = {name: _told(value) for name, value in vars(module).items() if name != "training"}
-    return {"class": _told(type(module)), **{name: value for name, value in told.items() if value is not None}}
-
-
-def _told(value: Any, depth: int = NESTED) -> Any:
-    """A setting as plain values; None of what is none, as of tensors."""
-    if depth == 0:
-        return None
-    if isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_told(inner, depth - 1) for inner in value]
-    if isinstance(value, partial):
-        return _told([value.func, value.args, list(value.keywords.items())], depth)
-    if callable(value) and hasattr(value, "__qualname__"):
-        return [getattr(value, "__module__", None), value.__qualname__, *_lines(value, depth)]
-    return None
-
-
-def _lines(function: Any, depth: int) -> list[Any]:
-    """Of a function in Python what its name does not say: two lambdas of one line are called alike."""
-    if not isinstance(function, FunctionType):
-        return []
-    bound = [cell.cell_contents for cell in function.__closure__ or ()]
-    return [hash(function.__code__), _told([*(function.__defaults__ or ()), *bound], depth - 1)]
-
-
-def all_alike(models: Iterable[nn.Module]) -> bool:
-    """Whether there is only one architecture among the models."""
-    return len({architecture(model) for model in models}) <= 1
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.spread import evenly_spaced
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import architecture, last_linear, norm_layers
+from oneshot_fl.models.bank import last_linear, norm_layers
+from oneshot_fl.models.structure import structure
 from oneshot_fl.parts.uploads import ClassifierUpload, Uploads
 from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
@@ -172,7 +173,7 @@ class Copycat(Tampering):
     def tamper(self, model: nn.Module, uploads: Uploads) -> None:
         """Load the weights of the first honest client of the same architecture."""
         honest = uploads.models[: self._honest(uploads)]
-        alike = [each for each in honest if architecture(each) == architecture(model)]
+        alike = [each for each in honest if structure(each) == structure(model)]
         if not alike:
             raise OneshotError(
                 "attack=copycat: no honest client has the architecture of a hostile one, so that it has no model to "

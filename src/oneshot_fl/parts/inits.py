@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.errors import NothingLeftError
-from oneshot_fl.models.bank import architecture
+from oneshot_fl.models.structure import structure
 from oneshot_fl.parts.uploads import Server, Uploads
 
 
@@ -94,9 +94,9 @@ def _alike(student: nn.Module, uploads: Uploads) -> tuple[list[dict[str, Tensor]
 
     Tensors alone would not tell: weights of two activations have a mean that neither of them works with.
     """
-    wanted = architecture(student)
+    wanted = structure(student)
     pairs = zip(uploads.models, uploads.sizes, strict=True)
-    found = [(model.state_dict(), size) for model, size in pairs if architecture(model) == wanted]
+    found = [(model.state_dict(), size) for model, size in pairs if structure(model) == wanted]
     return [state for state, _ in found], [size for _, size in found]
 
 

@@ -14,8 +14,9 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import NothingLeftError, OneshotError, first_of, printable
 from oneshot_fl.models.architecture import InitialModel
-from oneshot_fl.models.bank import ClientBank, architecture
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.models.structure import structure
 from oneshot_fl.recipe import digest_of
 from oneshot_fl.seeds import seeded
 
@@ -265,7 +266,7 @@ def _turned_away(name: str, reason: object) -> Quarantined:
 
 def _contents(upload: ClassifierUpload | DecoderUpload) -> str:
     """A hash, good in this process, over an upload's model, how it computes too, and what is said of its samples."""
-    return fingerprint([architecture(upload.model), _numbers(upload)])
+    return fingerprint([structure(upload.model), _numbers(upload)])
 
 
 def _numbers(upload: ClassifierUpload | DecoderUpload) -> list[Any]:

@@ -13,9 +13,10 @@ from oneshot_fl.data.batches import ImageBatches, Unlabelled
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.models.architecture import Architecture
-from oneshot_fl.models.bank import ClientBank, all_alike
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.per_architecture import members_of, together
 from oneshot_fl.models.soundness import first_not_finite
+from oneshot_fl.models.structure import all_alike
 from oneshot_fl.parts.slots import Init, Method
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import in_words

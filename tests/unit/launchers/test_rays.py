@@ -77,3 +77,17 @@ def test_a_cluster_that_is_not_there_is_one_line(monkeypatch, address, line):
     monkeypatch.setattr(rays.ray, "init", fail)
     with pytest.raises(OneshotError, match=line):
         rays.Rays(address=address)
+
+
+@pytest.mark.parametrize(("mode", "told"), [(None, True), ("token", False)])
+def test_whoever_shows_no_token_is_told_how(monkeypatch, mode, told):
+    def fail(**_):
+        raise ConnectionError("Failed to connect")
+
+    monkeypatch.setattr(rays.ray, "init", fail)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with pytest.raises(OneshotError, match="Failed to connect") as refused:
+        rays.Rays(address="head:6379")
+    assert ("RAY_AUTH_MODE=token" in str(refused.value)) == told

@@ -1,4 +1,3 @@
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -9,11 +8,12 @@ from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.bank import ClientBank, all_alike, has_features
+from oneshot_fl.models.bank import ClientBank, has_features
 from oneshot_fl.models.classifiers import cnn2, cnn3, lenet5
 from oneshot_fl.models.group_norm import cnn2_group
 from oneshot_fl.models.image_conv import ImageConv2d
 from oneshot_fl.models.layout import to_channels_last
+from oneshot_fl.models.structure import all_alike
 
 SPEC = DataSpec(1, 8, 3, (0.5,), (0.5,))
 
@@ -97,61 +97,6 @@ def test_features_are_what_enters_the_last_linear_layer():
     features = ClientBank(models)(x, frozenset({"features"})).features
     for model, feature in zip(models, features, strict=True):
         assert_close(feature, model[:-1](x))
-
-
-class _Scaled(nn.Module):
-    def __init__(self, factor: object) -> None:
-        super().__init__()
-        self.body, self.factor = nn.Linear(64, 3), factor
-
-    def forward(self, x):
-        return self.factor * self.body(x.flatten(1))
-
-
-def test_models_of_other_settings_are_not_stacked_as_one():
-    """`torch.func` would run all with the first one's factor."""
-    assert all_alike([_Scaled(2.0), _Scaled(2.0).eval()])
-    assert not all_alike([_Scaled(2.0), _Scaled(3.0)])
-
-
-def _leaky(slope: float):
-    return lambda x: nn.functional.leaky_relu(x, slope)
-
-
-FUNCTIONS = {
-    "built-in functions": (torch.relu, torch.tanh),
-    "classes": (nn.ReLU, nn.Tanh),
-    "lambdas of one line": (lambda x: x + 1, lambda x: x + 2),
-    "what functions were made with": (_leaky(0.1), _leaky(0.2)),
-    "what functions are called with": (partial(_leaky, slope=0.1), partial(_leaky, slope=0.2)),
-    "lists of them": ([torch.relu, 1], [torch.tanh, 1]),
-}
-
-
-@pytest.mark.parametrize(("one", "other"), FUNCTIONS.values(), ids=FUNCTIONS)
-def test_functions_are_settings_too(one, other):
-    assert all_alike([_Scaled(one), deepcopy(_Scaled(one))])
-    assert not all_alike([_Scaled(one), _Scaled(other)])
-
-
-def test_a_function_that_holds_itself_is_looked_into_only_so_deep():
-    def again(x):
-        return again(x)
-
-    assert all_alike([_Scaled(again), _Scaled(again)])
-
-
-def test_two_classes_that_are_called_alike_are_two_architectures():
-    def build():
-        class Net(nn.Linear):
-            pass
-
-        return Net
-
-    net, namesake = build(), build()
-    namesake.__module__ = "elsewhere"
-    assert all_alike([net(2, 2), net(2, 2)])
-    assert not all_alike([net(2, 2), namesake(2, 2)])
 
 
 class _Activated(nn.Module):
