@@ -215,7 +215,7 @@ def _check_lengths(settings: dict[Any, Any]) -> None:
     data = settings["data"]
     channels = shape_of(data)[0]
     for key in ("mean", "std"):
-        if isinstance(given := data.get(key), list) and len(given) not in (1, channels):
+        if channels and isinstance(given := data.get(key), list) and len(given) not in (1, channels):
             raise OneshotError(
                 f"data.{key}={given}: must be one number, or one for each of the {channels} channels of "
                 f"data={data['name']}"

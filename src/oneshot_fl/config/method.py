@@ -130,8 +130,8 @@ def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {f"method.source.{name}": each for name, each in node.items() if each is not None}
 
 
-def making_sources(method: Mapping[str, Any], *, channels: int) -> dict[str, Mapping[str, Any]]:
-    """Those of them that make images of so many channels: some are for colour alone."""
+def making_sources(method: Mapping[str, Any], *, channels: int | None) -> dict[str, Mapping[str, Any]]:
+    """Those of them that make images of so many channels, or may: some are for colour alone."""
     return {key: node for key, node in sources_of(method).items() if not (node.get("colour_only") and channels == 1)}
 
 

@@ -17,16 +17,23 @@ SHAPES = {
     "cifar10": (3, 32, 10),
     "cifar100": (3, 32, 100),
     "svhn": (3, 32, 10),
+    "tiny_imagenet": (3, None, 200),
 }
 """Channels, side and classes of the data sets that always have the same, by the name of their function."""
+Shape = tuple[int | None, int | None, int | None]
+GUESSED = (3, 32, 10)
+"""What a model is tried with where they are not known: what does not fit that may fit the images."""
 
 
-def shape_of(data: Mapping[str, Any]) -> tuple[int, int | None, int]:
-    """Channels, side in pixels and classes of a data set's images; None for a side that only the files know."""
-    function = str(data["_target_"]).rpartition(".")[2]
-    if function in SHAPES:
-        return SHAPES[function]
-    return data.get("channels", 3), data.get("size"), 10
+def shape_of(data: Mapping[str, Any]) -> Shape:
+    """Channels, side in pixels and classes of a data set's images; None of what only its files or its code know."""
+    channels, side, classes = SHAPES.get(str(data["_target_"]).rpartition(".")[2], (None, None, None))
+    return channels or _number(data, "channels"), side or _number(data, "size"), classes
+
+
+def _number(data: Mapping[str, Any], key: str) -> int | None:
+    value = data.get(key)
+    return value if type(value) is int else None
 
 
 def check_sizes(
@@ -40,15 +47,15 @@ def check_sizes(
     """
     from oneshot_fl.models.trial import check_memory, require_autoencoder  # torch: not before it is needed
 
-    channels, side, classes = shape_of(settings["data"])
+    shape = channels, side, _ = shape_of(settings["data"])
     for node in _different(classifiers):
-        _try_model(json.dumps(plain(node)), channels, side, classes)
+        _try_model(json.dumps(plain(node)), shape)
     for node in _different(autoencoders):
-        if (model := _try_model(json.dumps(plain(node)), channels, side, classes, classifies=False)) is not None:
+        if (model := _try_model(json.dumps(plain(node)), shape, classifies=False)) is not None:
             require_autoencoder(model, f"cvae={node.name}")
     generator = {key: value for key, value in settings["generator"].items() if key != "compiled"}
-    _try_model(json.dumps(generator), channels, side, classes)
-    image = channels * (side or 8) ** 2
+    _try_model(json.dumps(generator), shape)
+    image = (channels or 1) * (side or 8) ** 2
     for key in ("distill.batch_size", "stratify.batch_size"):
         group, name = key.split(".")
         check_memory(key, settings[group][name], 4 * image * settings[group][name])
@@ -63,30 +70,35 @@ def _different(nodes: Iterable[DictConfig]) -> list[DictConfig]:
 
 def has_features(node: DictConfig, data: Mapping[str, Any]) -> bool:
     """Whether a classifier runs a linear layer, as far as that is known; where nothing is, it is taken to."""
-    return _has_features(json.dumps(plain(node)), *shape_of(data))
+    return _has_features(json.dumps(plain(node)), shape_of(data))
 
 
 @cache  # every client of a job is asked about
-def _has_features(text: str, channels: int, side: int | None, classes: int) -> bool:
+def _has_features(text: str, shape: Shape) -> bool:
     from oneshot_fl.models.bank import linear_layers
     from oneshot_fl.models.trial import runs_a_linear_layer
 
-    model = _try_model(text, channels, side, classes)
+    model = _try_model(text, shape)
     if model is None:
         return True
-    return bool(linear_layers(model)) if side is None else runs_a_linear_layer(model, _spec(channels, side, classes))
+    return bool(linear_layers(model)) if None in shape else runs_a_linear_layer(model, _spec(shape))
 
 
 @cache  # a sweep checks every job
-def _try_model(text: str, channels: int, side: int | None, classes: int, *, classifies: bool = True) -> Any:
+def _try_model(text: str, shape: Shape, *, classifies: bool = True) -> Any:
     """A model without numbers, or None where nothing is known (`models.trial.try_model`)."""
     from oneshot_fl.models.trial import try_model
 
-    node, spec = json.loads(text), _spec(channels, side or 32, classes)
-    return try_model(node["name"], lambda spec: build(node, spec=spec), spec, answers=classifies and side is not None)
+    node, known = json.loads(text), None not in shape
+
+    def made(spec: Any) -> Any:
+        return build(node, spec=spec)
+
+    return try_model(node["name"], made, _spec(shape), answers=classifies and known, certain=known)
 
 
-def _spec(channels: int, side: int, classes: int) -> Any:
+def _spec(shape: Shape) -> Any:
     from oneshot_fl.data.dataset import DataSpec
 
+    channels, side, classes = (value or guess for value, guess in zip(shape, GUESSED, strict=True))
     return DataSpec(channels, side, classes, mean=(0.5,) * channels, std=(0.5,) * channels)

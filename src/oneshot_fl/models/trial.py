@@ -35,14 +35,17 @@ def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
             _require_logits(each, spec)
 
 
-def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, answers: bool = True) -> nn.Module | None:
+def try_model(
+    name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, answers: bool = True, certain: bool = True
+) -> nn.Module | None:
     """A model without numbers, made for images of this spec; None where that tells nothing.
 
     Args:
         name: what errors call it.
         build: makes it.
         spec: of the images.
-        answers: whether a classifier is asked too: `spec.size` is that of the images.
+        answers: whether a classifier is asked too.
+        certain: whether `spec` is that of the images; one that is guessed says nothing of what cannot be built for it.
 
     Raises:
         OneshotError: it cannot be made or does not answer as a classifier, or is larger than this machine's memory.
@@ -59,7 +62,7 @@ def try_model(name: str, build: Callable[[DataSpec], Any], spec: DataSpec, *, an
     except OneshotError:
         raise
     except Exception as error:  # whatever an architecture raises is its answer to these settings
-        if "meta" in str(error):  # it computes with its weights, which there are not here: nothing is known
+        if "meta" in str(error) or not certain:  # it computes with its weights, which there are not here
             return None
         raise OneshotError(
             f"{name}: cannot be built for {shape} images and {spec.classes} classes ({one_line(error)}); change its "

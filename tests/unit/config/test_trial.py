@@ -12,9 +12,9 @@ GENERATOR = {"_target_": "oneshot_fl.models.generators.ConvGenerator", "name": "
 CNN2 = {"_target_": "oneshot_fl.models.classifiers.cnn2", "name": "cnn2", "norm": True}
 
 
-def _check(model=None, *, generator=None, batch_size=8, samples=8):
+def _check(model=None, *, generator=None, batch_size=8, samples=8, data=DIGITS):
     settings = {
-        "data": DIGITS,
+        "data": data,
         "generator": {**GENERATOR, **(generator or {})},
         "distill": {"batch_size": batch_size},
         "stratify": {"batch_size": 8},
@@ -82,5 +82,20 @@ def test_features_are_there_where_a_linear_layer_runs():
 def test_the_side_of_a_users_images_is_known_only_where_it_is_set():
     folder = {"_target_": "oneshot_fl.data.image_folder.image_folder", "channels": 1}
     assert shape_of(DIGITS) == (1, 8, 10)
-    assert shape_of({**folder, "size": None}) == (1, None, 10)
-    assert shape_of({**folder, "size": 64})[:2] == (1, 64)
+    assert shape_of({**folder, "size": None}) == (1, None, None)
+    assert shape_of({**folder, "size": 64}) == (1, 64, None)
+    assert shape_of({"_target_": "my_data.stripes", "samples": 600, "channels": "grey"}) == (None, None, None)
+
+
+def for_grey_stripes(spec, *, norm):
+    if (spec.channels, spec.classes) != (1, 3):
+        raise ValueError("made for grey images of three classes only")
+    return nn.Sequential(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, 3))
+
+
+def test_what_does_not_fit_a_guess_may_fit_images_that_nobody_has_seen():
+    node = {"_target_": f"{__name__}.for_grey_stripes"}
+    with pytest.raises(OneshotError, match="made for grey images of three classes only"):
+        _check(node)
+    _check(node, data={"_target_": "my_data.stripes"})
+    assert has_features(OmegaConf.create(CNN2 | node), {"_target_": "my_data.stripes"})
