@@ -3,18 +3,21 @@
 import re
 import shlex
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir, did_you_mean
-from oneshot_fl.config.keys import all_keys, groups
+from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.rules import has_no_value
-from oneshot_fl.config.words import key_of, reading, values_of
+from oneshot_fl.config.words import folders_beside, key_of, reading, values_of
 
 TABLES = ("clients.lr_of",)
 """Keys that are null or a table whose entries have names that no file lists."""
+NOTHING = ("attack", "gate", "hearing")
+"""Groups of which nothing is chosen (`none`) unless a command, or an experiment, does."""
 OTHERS = {"No trials are completed yet.": "no trial of the search has succeeded; the lines above say why"}
 """What others' errors mean, as Optuna's where it is asked for the best of none."""
 
@@ -25,7 +28,8 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
     if line := _of_a_word(error, text) or _of_a_choice(text) or _of_a_value(text, arguments) or OTHERS.get(text):
         return line
     if match := re.search(r"Could not override '([^']+)'", text):
-        return _of_a_table(match[1], arguments) or no_such_key(match[1], all_keys())
+        known = all_keys(folders_beside(arguments))
+        return _of_a_table(match[1], arguments) or _of_nothing(match[1], arguments) or no_such_key(match[1], known)
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
@@ -162,6 +166,16 @@ def _of_a_table(key: str, arguments: Sequence[str]) -> str | None:
     return f"{key}: {table} has no such entry yet; to add it write {shlex.quote(f'+{word}')}"
 
 
+def _of_nothing(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say about a key of a group of which nothing is chosen; None of another key."""
+    group = key.partition(".")[0]
+    chosen = {key_of(word) for word in arguments}
+    if group not in NOTHING or chosen & {group, *OF_OTHERS}:
+        return None
+    names = ", ".join(name for name in choices(group) if name != "none")
+    return f"{key}: no {group} is chosen, and so nothing has it; choose one beside it, {group}=NAME, of {names}"
+
+
 def _is_text(path: Path) -> bool:
     try:
         path.read_text(encoding="utf-8")
@@ -199,5 +213,7 @@ def no_such_key(key: str, known: tuple[str, ...]) -> str:
             f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is{part} (if a "
             f"sweep chooses the {group}, write ++{key}=...)"
         )
-    near = did_you_mean(key, known)
-    return f"{key}: there is no such key{near}; python -m oneshot_fl --cfg job prints all keys{part}"
+    inside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == around}
+    near = get_close_matches(name, inside, n=1)
+    meant = f", did you mean {inside[near[0]]}?" if near else did_you_mean(key, known)
+    return f"{key}: there is no such key{meant}; python -m oneshot_fl --cfg job prints all keys{part}"

@@ -1,7 +1,7 @@
 """The groups and keys that some choice of the configuration has, the user's own among them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,13 @@ def groups() -> Iterable[str]:
     )
 
 
-def all_keys() -> tuple[str, ...]:
-    """Every key that some choice of the configuration has, and every group."""
-    return _keys_below(tuple(search_path()))
+def all_keys(beside: Sequence[str] = ()) -> tuple[str, ...]:
+    """Every key that some choice of the configuration has, and every group.
+
+    Args:
+        beside: more folders of choices, of a command that Hydra has refused.
+    """
+    return _keys_below((*search_path(), *beside))
 
 
 @cache  # a sweep checks every job

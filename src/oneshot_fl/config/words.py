@@ -48,6 +48,14 @@ def reading(words: Sequence[str]) -> list[str]:
     return [*options, *(word for word in taken.overrides if key_of(word) == "hydra.searchpath" or is_of_jobs(word))]
 
 
+def folders_beside(words: Sequence[str]) -> list[str]:
+    """The folders beside ours in which a command's choices are looked for, as far as they lie on a disk."""
+    taken = _taken(words)
+    searched = [values_of(word) for word in taken.overrides if key_of(word) == "hydra.searchpath"]
+    places = [each for found in searched if found for value in found[1] if isinstance(value, list) for each in value]
+    return [str(place).removeprefix("file://") for place in (taken.config_dir, *places) if place]
+
+
 def _taken(words: Sequence[str]) -> Any:
     """What Hydra's own parser takes of a command, by its names."""
     return get_args_parser().parse_known_args(list(words))[0]

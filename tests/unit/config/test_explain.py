@@ -8,10 +8,10 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 
-from oneshot_fl.config.compose import architecture, composed, config_dir, plain, reading_also
-from oneshot_fl.config.explain import TABLES, _no_such_choice, explain, no_such_key
+from oneshot_fl.config.compose import architecture, choices, composed, config_dir, plain, reading_also
+from oneshot_fl.config.explain import NOTHING, TABLES, _no_such_choice, explain, no_such_key
 from oneshot_fl.config.group_types import tables
-from oneshot_fl.config.keys import all_keys
+from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem
 
@@ -132,6 +132,37 @@ def test_other_errors_keep_their_kind_and_their_words():
 def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
     assert "another one has" in no_such_key("partition.alpha", all_keys())
     assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
+
+
+@pytest.mark.parametrize("command", [["--config-dir", "{}"], ["hydra.searchpath=[file://{}]"]], ids=["dir", "path"])
+def test_what_a_users_own_files_name_may_have_been_meant(command, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "stripes.yaml").write_text("name: stripes\nnoise: 0.2\nsamples: 600\n")
+    words = [each.format(tmp_path) for each in command]
+    for typed, meant in {"nois": "noise", "sample": "samples", "moise": "noise"}.items():
+        error = HydraException(f"Could not override 'data.{typed}'.")
+        assert f"data.{typed}: there is no such key, did you mean data.{meant}?" in explain(
+            error, [*words, "data=stripes"]
+        )
+    assert "data.noise" not in explain(HydraException("Could not override 'data.nois'."))
+
+
+def test_a_name_that_is_near_counts_before_a_key_that_is_long_and_alike():
+    known = ("method.objective.bn.weight", "method.objective.margin.weight", "method.objective.margin.wide")
+    assert "did you mean method.objective.margin.weight?" in no_such_key("method.objective.margin.wieght", known)
+
+
+def test_a_key_of_a_group_of_which_nothing_is_chosen_is_told_with_the_word_that_chooses_one():
+    optional = {group for group in groups() if "none" in choices(group)} - {*OF_OTHERS}
+    assert set(NOTHING) == {group for group in optional if not composed()[group]}
+    error = HydraException("Could not override 'attack.clients'.")
+    line = explain(error, ["attack.clients=1"])
+    assert line.startswith(
+        "attack.clients: no attack is chosen, and so nothing has it; choose one beside it, attack=NAME"
+    )
+    assert "sign_flip" in line
+    for chosen in ("attack=none", "experiment=attacks"):
+        assert "no attack is chosen" not in explain(error, [chosen, "attack.clients=1"])
 
 
 @pytest.mark.parametrize(
