@@ -28,6 +28,7 @@ from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.runs import collect, every_run
 from oneshot_fl.reporting.tables.wide import wide_sheets
+from oneshot_fl.sweeps.state import jobs_to_do
 
 
 def tables(
@@ -71,6 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     with mistakes_told():
         _print(options)
+        _tell_of_jobs_to_do(options)
+
+
+def _tell_of_jobs_to_do(options: argparse.Namespace) -> None:
+    """What has not begun stands in no view; nor has it settings to be chosen by."""
+    if count := 0 if options.where else jobs_to_do(options.paths):
+        say(f"{count} jobs have not begun; oneshot-fl status SWEEP tells of each sweep how its jobs stand")
 
 
 def _check_view(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ import pytest
 from oneshot_fl.process import UNREAD
 from oneshot_fl.reporting.tables.__main__ import main
 from oneshot_fl.reporting.tables.runs import FACTS
+from oneshot_fl.sweeps.manifest import Manifest
 
 
 @pytest.fixture
@@ -82,6 +83,15 @@ def test_runs_without_a_result_are_counted_beside_the_wide_table(sweep, capsys):
     assert capsys.readouterr().err == ""  # a run that never had settings has none of these
     main([str(sweep), "--wide"])
     assert capsys.readouterr().err == "oneshot_fl: 1 of 3 runs without a result; --failed lists them\n"
+
+
+@pytest.mark.parametrize("view", [[], ["--wide"], ["--failed"], ["--cost"]])
+def test_jobs_that_have_not_begun_are_counted_beside_every_view(sweep, capsys, view):
+    Manifest({0: ("method=dense",), 1: ("method=fedhydra",), 2: ("method=ot",)}).write(sweep)
+    main([str(sweep), *view])
+    assert "oneshot_fl: 3 jobs have not begun; oneshot-fl status SWEEP tells" in capsys.readouterr().err
+    main([str(sweep), *view, "--where", "method=dense"])
+    assert "have not begun" not in capsys.readouterr().err
 
 
 def test_a_papers_table_by_name(sweep, capsys):
