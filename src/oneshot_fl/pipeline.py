@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from oneshot_fl.config.method import unread_words
 from oneshot_fl.config.record import MODEL, SUMMARY
+from oneshot_fl.config.unread_words import unread_words
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.proxy import Proxy

@@ -10,6 +10,7 @@ import torch
 from oneshot_fl.aggregation.found import check_name
 from oneshot_fl.config import from_overrides
 from oneshot_fl.config.needs import OF_DECODERS
+from oneshot_fl.config.unread_words import unread_words
 from oneshot_fl.config.words import group_of, key_of
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.data.dataset import Dataset, make_dataset
@@ -68,7 +69,8 @@ def train_client(
     data = _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
     with Progress(terminal()) as progress:
-        for note in [*data.notes, *_uncovered(plan, counts=counts)]:
+        unread = unread_words(experiment.config, overrides)
+        for note in [*unread, *data.notes, *_uncovered(plan, counts=counts)]:
             progress.note(note)
         store = open_store(experiment.store, arithmetic(experiment.trainer))
         context = Context(store, experiment.trainer, progress, RunLog([]))

@@ -1,19 +1,16 @@
 """The slots of a method in the configuration: which ones it needs, and what may stand in them."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from oneshot_fl.config.group_types import SLOTS, tables
 from oneshot_fl.config.rules import check_call, check_group, check_optimizer, check_table, target_of
-from oneshot_fl.config.words import key_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
 
 INSIDE = frozenset({"spec"})
 """What a part of a slot's part is handed."""
-OF_STUDENTS = ("student_optimizer", "student_schedule")
-"""Settings that all methods' students share (`distill`), unless a method has its own."""
 
 
 def check_method(method: Any) -> None:
@@ -133,22 +130,3 @@ def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def making_sources(method: Mapping[str, Any], *, channels: int | None) -> dict[str, Mapping[str, Any]]:
     """Those of them that make images of so many channels, or may: some are for colour alone."""
     return {key: node for key, node in sources_of(method).items() if not (node.get("colour_only") and channels == 1)}
-
-
-def unread_words(settings: Mapping[str, Any], words: Iterable[str]) -> list[str]:
-    """A line for every word of a command that sets what students share, where the method's student has its own.
-
-    That is no mistake in a sweep over methods, of which others read it.
-
-    Args:
-        settings: the whole configuration, resolved.
-        words: the command's overrides.
-    """
-    method, shared = settings["method"], settings["distill"]
-    own = [name for name in OF_STUDENTS if method.get(name) not in (None, shared[name])]
-    return [
-        f"{word}: nothing reads it, as method={method['name']} has its own, method.{name}"
-        for word in words
-        for name in own
-        if f"{key_of(word)}.".startswith(f"distill.{name}.")
-    ]

@@ -60,7 +60,7 @@ class PartitionPlan:
         return "domains" in inspect.signature(self.split.target).parameters
 
     def dealt(self, labels: Labels, **domains: Labels) -> Indices:
-        """Each client's samples, int64 `[n]` a client.
+        """Each client's samples, int64 `[n]` a client, sorted: in which order they were dealt changes nothing.
 
         Args:
             labels: of all training samples, `[n]`; the partition gets a copy that cannot be written into.
@@ -83,7 +83,7 @@ class PartitionPlan:
             ) from error
         if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
             raise OneshotError(f"partition={self.name}: {found}")
-        return [np.ascontiguousarray(index, dtype=np.int64) for index in made]
+        return [np.sort(np.asarray(index, dtype=np.int64)) for index in made]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from oneshot_fl.config import experiment_of
-from oneshot_fl.config.compose import composed, plain, reading_also
-from oneshot_fl.config.method import unread_words
+from oneshot_fl.config.compose import composed, reading_also
 from oneshot_fl.errors import OneshotError
 
 STUDENT = "student: {kl: {_target_: oneshot_fl.parts.terms.Distillation, weight: 1.0, temperature: 1.0}}\n"
@@ -48,22 +47,3 @@ def test_a_loss_that_is_missing_is_told_with_what_to_write(source, slot, terms, 
     with reading_also(_method(tmp_path, source, terms)), pytest.raises(OneshotError, match=line) as told:
         experiment_of(composed("method=mine"))
     assert ("objective: {}" in str(told.value)) == (slot == "objective")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        (["method=fedchorus", "distill.student_optimizer.lr=0.5"], ["method.student_optimizer"]),
-        (["method=fedchorus", "distill.student_schedule=cosine", "seed=1"], ["method.student_schedule"]),
-        (["method=fedmho", "distill.student_optimizer={lr: 0.5}"], ["method.student_optimizer"]),
-        (["method=dense", "distill.student_optimizer.lr=0.5"], []),
-        (["method=fedavg", "distill.student_optimizer.lr=0.5"], []),
-        (["method=fedchorus", "method.student_optimizer.lr=0.5", "distill.batch_size=32"], []),
-        # its own is the shared one
-        (["protocol=co_boosting", "method=feddf", "data=mnist", "distill.student_optimizer.lr=0.5"], []),
-    ],
-)
-def test_words_that_set_what_the_methods_student_has_of_its_own_are_told(overrides, told):
-    lines = unread_words(plain(composed(*overrides)), overrides)
-    assert [line.rpartition(", ")[2] for line in lines] == told
-    assert all(line.startswith(f"{overrides[1]}: nothing reads it, as {overrides[0]} has its own") for line in lines)

@@ -159,7 +159,10 @@ def _split_by(name: str, *overrides: str) -> RunData:
 def test_a_users_partition_is_looked_at_before_clients_train():
     with pytest.raises(OneshotError, match=r"^partition=own: each of 1437 training samples must go to one client once"):
         _split_by("everything_to_all")
-    assert _split_by("backwards").indices[0].tolist() == list(range(718, -1, -1))
+
+
+def test_the_order_in_which_a_users_partition_deals_samples_is_none_of_the_runs():
+    assert _split_by("backwards").indices[0].tolist() == list(range(719))
 
 
 def of_coarser_labels(labels, *, clients):
