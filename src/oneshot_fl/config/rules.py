@@ -308,7 +308,7 @@ def _dotted(key: str, name: Any) -> str:
 def _unknown(key: str, found: str, known: Sequence[str], who: str) -> str:
     takes = f"takes {', '.join(known)}" if known else "takes no settings"
     of_a_run = all(map(str.isidentifier, key.split(".")))  # and none in a file of a model
-    remedy = f"; ~{key} leaves out what a chosen file sets there" if of_a_run else ""
+    remedy = f"; where a chosen file sets it, ~{key} leaves it out" if of_a_run else ""
     return f"{key}: there is no such key{found}; {who} {takes}{remedy}"
 
 

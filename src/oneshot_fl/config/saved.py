@@ -59,9 +59,10 @@ def saved_model(folder: Path, *, allow: Collection[str] = ()) -> tuple[nn.Module
         cfg = _configuration(folder / CONFIG)
         tensors = load_file(source)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError, SafetensorError) as error:
+        below = next((f", for instance {path.parent}" for path in sorted(folder.glob(f"*/{SUMMARY}"))), "")
         raise OneshotError(
             f"{folder}: holds no finished run ({' '.join(str(error).split())}); give the folder with its {SUMMARY}, "
-            f"{CONFIG} and {MODEL}"
+            f"{CONFIG} and {MODEL}{below}"
         ) from error
     spec = _spec(images, f"{folder / SUMMARY}: data_spec")
     description = ModelDescription("classifier", _nodes(cfg, folder / CONFIG), spec, tuple(images["class_names"]))

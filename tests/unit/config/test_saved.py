@@ -59,6 +59,13 @@ def test_a_folder_without_one_of_the_files_is_no_finished_run(tmp_path, missing)
         saved_model(tmp_path)
 
 
+def test_of_a_sweeps_folder_a_job_is_named(tmp_path):
+    (tmp_path / "1-seed=1").mkdir()
+    job = _saved(tmp_path / "1-seed=1", lenet5(SMALL), "server_model=lenet5")
+    with pytest.raises(OneshotError, match=rf"holds no finished run .*, for instance {job}$"):
+        saved_model(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [
