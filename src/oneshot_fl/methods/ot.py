@@ -82,10 +82,11 @@ def require_chain(model: nn.Module) -> None:
         OneshotError: the model is no plain sequence, or has a layer that mixes units in an unknown way, or stands in it
             twice.
     """
-    if not isinstance(model, nn.Sequential):
+    if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
         raise OneshotError(
-            f"method=ot: {type(model).__name__} is no plain chain of layers (residual or branching); "
-            "choose a chain (in a run model=cnn2, cnn3, lenet5) or another method"
+            f"method=ot: {type(model).__name__} has a forward of its own, which may branch or add up; only layers of an "
+            "nn.Sequential are sure to follow each other: choose such a chain (in a run model=cnn2, cnn3, lenet5) or "
+            "another method"
         )
     layers = list(model)
     for at, layer in enumerate(layers):

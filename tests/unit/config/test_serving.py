@@ -129,7 +129,7 @@ def test_what_cannot_be_done_is_said_before_anything_begins(overrides, says):
 
 def test_what_is_aligned_layer_by_layer_is_what_was_uploaded():
     assert _serving("method=ot", names=("lenet5", "lenet5"))[0].method.name == "ot"
-    with pytest.raises(OneshotError, match="method=ot: ResNet is no plain chain"):
+    with pytest.raises(OneshotError, match="method=ot: ResNet has a forward of its own"):
         _serving("method=ot", names=("resnet18", "resnet18"))
 
 

@@ -147,6 +147,17 @@ def test_what_is_no_chain_is_refused(model):
         require_chain(model)
 
 
+class _AddsUp(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+def test_a_chain_that_runs_otherwise_than_one_is_refused():
+    require_chain(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+    with pytest.raises(OneshotError, match=r"^method=ot: _AddsUp has a forward of its own"):
+        require_chain(_AddsUp(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*")
 @pytest.mark.parametrize(
     "norm",
