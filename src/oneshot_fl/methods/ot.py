@@ -84,9 +84,9 @@ def require_chain(model: nn.Module) -> None:
     """
     if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
         raise OneshotError(
-            f"method=ot: {type(model).__name__} has a forward of its own, which may branch or add up; only layers of an "
-            "nn.Sequential are sure to follow each other: choose such a chain (in a run model=cnn2, cnn3, lenet5) or "
-            "another method"
+            f"method=ot: {type(model).__name__} has a forward of its own, which may branch or add up; only layers of "
+            "an nn.Sequential are sure to follow each other: choose one (in a run model=cnn2, cnn3, lenet5) or another "
+            "method"
         )
     layers = list(model)
     for at, layer in enumerate(layers):
