@@ -22,7 +22,13 @@ def _slurm(*words: str) -> str | None:
     return answer.stdout if answer.returncode == 0 else None
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_slurm("sinfo") is None, reason="no Slurm here")]
+@pytest.fixture(scope="module", autouse=True)
+def a_slurm_that_answers():
+    if _slurm("sinfo") is None:
+        pytest.skip("no Slurm here")
+
+
+pytestmark = pytest.mark.slow
 SWEEP = (
     *("-m", "hydra.sweep.dir=sweep", "method=fedavg", "seed=0,1", "hydra/launcher=slurm"),
     *(
