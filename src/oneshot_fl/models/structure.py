@@ -12,7 +12,7 @@ NESTED = 5
 """How deep settings are looked into: a function may hold itself."""
 PLAIN = frozenset(vars(nn.Module()))
 """What every module has: its tensors, its modules, its hooks and whether it trains."""
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """In how objects call themselves that say nothing else of what they are."""
 
 

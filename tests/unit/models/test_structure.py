@@ -81,7 +81,8 @@ def test_functions_and_objects_are_settings_too(one, other):
 
 
 def test_what_a_model_has_drawn_or_kept_meanwhile_is_none():
-    kept, fresh = _Scaled({"cache": torch.ones(2), "drawn": torch.Generator()}), _Scaled({"drawn": torch.Generator()})
+    drawn = [{"of torch": torch.Generator(), "of NumPy": np.random.default_rng(seed)} for seed in (0, 1)]
+    kept, fresh = _Scaled({"cache": torch.ones(2), **drawn[0]}), _Scaled(drawn[1])
     kept.register_forward_hook(lambda *_: None)
     assert all_alike([kept, fresh])
 
