@@ -204,4 +204,5 @@ class Progress:
         if self._pulse is not None:
             with suppress(OSError):  # nobody reads it of a run that is over
                 self._pulse.unlink()
-        self._bars.stop()
+        if not self._bars.disable:  # rich below 14.3 ends even those that it never showed, by an empty line
+            self._bars.stop()
