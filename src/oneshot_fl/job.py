@@ -43,7 +43,8 @@ def job(
     holder waits for that device.
 
     Args:
-        bind: makes the experiment, or says what is wrong with it: that is part of the trace.
+        bind: makes the experiment, or says what is wrong with it: that is part of the trace, but for a single run in
+            the folder of a result, which stays as it is.
         known: what can be told of the run before.
         config: the whole configuration, plain and resolved; None where that cannot be, which `bind` says.
         folder: for all that it leaves; of several processes one works there at a time.
@@ -60,11 +61,13 @@ def job(
     with alone_in(folder):
         if place and (done := place.find(folder)):
             return _done_before(place, done, known, folder)
+        device = device or _device(config)
+        bound = bind() if (folder / SUMMARY).is_file() and "job" not in known else None
         tell_of_result(folder)
         with traced(folder, known) as trace:
-            if device := device or _device(config):
+            if device:
                 trace.on(device)
-            experiment = bind()
+            experiment = bound or bind()
             used = _device_used(experiment)
             if device is None or device.split(":")[0] != used:
                 trace.on(used)

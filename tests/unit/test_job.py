@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -77,9 +78,9 @@ def runs(root, code, tmp_path, monkeypatch):
         "store": str(tmp_path / "store"),
     }
 
-    def runs(meanwhile=lambda: None, check=lambda: None, **trainer) -> bool:
+    def runs(meanwhile=lambda: None, check=lambda: None, known=MappingProxyType({}), **trainer) -> bool:
         bound, chosen = [], config | {"trainer": config["trainer"] | trainer}
-        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], {}, chosen, tmp_path / "run", check=check)
+        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], known, chosen, tmp_path / "run", check=check)
         return bool(bound)
 
     return runs
@@ -102,6 +103,21 @@ def test_a_run_that_must_not_count_has_failed(runs, tmp_path):
     assert _told(tmp_path / "run")["status"] == "failed"
     assert "key" in _told(tmp_path / "run")
     assert runs()
+
+
+def test_a_configuration_that_is_refused_leaves_a_result_in_its_folder_as_it_is(runs, tmp_path, capsys):
+    def refuse():
+        raise OneshotError("trainer.precision=64-true: is none")
+
+    assert runs()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(OneshotError, match=r"^trainer\.precision"):
+        runs(meanwhile=refuse, precision="64-true")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert "takes the place of" not in capsys.readouterr().err
+    with pytest.raises(OneshotError, match=r"^trainer\.precision"):
+        runs(meanwhile=refuse, known={"job": 3}, precision="64-true")
+    assert _told(tmp_path / "run")["status"] == "failed"  # as the sweep whose job it is tells
 
 
 def test_a_run_whose_figures_nobody_reads_is_done_all_the_same(runs, tmp_path, monkeypatch):

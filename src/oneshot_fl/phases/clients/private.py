@@ -164,8 +164,11 @@ def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
     except Exception as error:  # whatever Opacus raises is its answer to this model
         raise _not_private(name, one_line(error)) from error
     _send_back(plain, x, y)
+    rounding = 1e-5 * float(
+        nn.utils.get_total_norm([each.grad for each in plain.parameters() if each.grad is not None])
+    )
     for (layer, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
-        if not _alike(ours.grad, theirs.grad):
+        if not _alike(ours.grad, theirs.grad, rounding=rounding):
             raise _not_private(name, f"the gradient of {layer} that it adds up from single samples is another one")
 
 
@@ -175,11 +178,15 @@ def _send_back(model: nn.Module, x: Tensor, y: Tensor) -> None:
         F.cross_entropy(model(x), y).backward()
 
 
-def _alike(one: Tensor | None, other: Tensor | None) -> bool:
-    """Whether two gradients differ by rounding alone; one that a loss does not reach is 0."""
+def _alike(one: Tensor | None, other: Tensor | None, *, rounding: float) -> bool:
+    """Whether two gradients differ by rounding alone; one that a loss does not reach is 0.
+
+    Args:
+        rounding: what is none of a gradient, as of a bias that a normalisation takes out: that is 0 but for it.
+    """
     if one is None or other is None:
         return all(each is None or not each.any() for each in (one, other))
-    return bool((one - other).norm() <= 1e-3 * other.norm() + 1e-6)
+    return bool((one - other).norm() <= 1e-3 * other.norm() + rounding)
 
 
 def _not_private(name: str, why: str) -> OneshotError:
@@ -276,7 +283,7 @@ def _check(model: nn.Module, training: Training, samples: int) -> None:
     if delta >= 1 / samples:
         raise OneshotError(
             f"clients.delta={delta:g}: a client has {samples} samples, and a guarantee that fails that often "
-            f"says nothing; set it below {1 / samples:.2g}"
+            f"says nothing; set it to {0.9 / samples:.2g} or less"
         )
     if training.epochs > 0 and epsilon < (least := _least(training, samples)):
         raise OneshotError(

@@ -200,12 +200,20 @@ def test_an_epoch_is_as_many_draws_as_batches_of_all_samples(samples, steps):
     ("model", "delta", "says"),
     [
         (partial(cnn2, SMALL, norm=True), 0.001, r"^clients\.epsilon=4: .*batch normalisation.*model=cnn2_group"),
-        (_linear, 0.01, r"^clients\.delta=0\.01: a client has 100 samples"),
+        (_linear, 0.01, r"^clients\.delta=0\.01: a client has 100 samples, .*; set it to 0\.009 or less$"),
     ],
 )
 def test_what_gives_no_guarantee_is_refused(model, delta, says):
     with pytest.raises(OneshotError, match=says):
         PrivateModule(model(), SGD, _batches(100), training=replace(TRAINING, delta=delta))
+
+
+@pytest.mark.parametrize("samples", [2, 7, 100, 999, 1437, 60000])
+def test_the_delta_that_is_told_is_one_that_says_something(samples):
+    with pytest.raises(OneshotError, match=r"^clients\.delta=0\.9: .*set it to [0-9.e-]+ or less$") as told:
+        PrivateModule(_linear(), SGD, _batches(samples), training=replace(TRAINING, delta=0.9, epochs=0))
+    enough = float(str(told.value).split("set it to ")[1].split()[0])
+    assert PrivateModule(_linear(), SGD, _batches(samples), training=replace(TRAINING, delta=enough, epochs=0))
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.01])
@@ -248,6 +256,14 @@ def test_what_mixes_samples_is_refused_however_it_is_written(mixing):
 def test_chance_and_single_samples_statistics_mix_nothing():
     for fine in (partial(nn.Dropout, 0.5), partial(nn.InstanceNorm2d, 1)):
         check_private(_from(_with(fine)), TRAINING, [100], SMALL)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (3, 64)])
+def test_a_gradient_that_is_nothing_but_rounding_is_no_other_one(channels, size):
+    """A group of one channel takes a convolution's bias out: what its gradient has is rounding."""
+    spec = DataSpec(channels, size, 10, (0.5,) * channels, (0.5,) * channels)
+    for seed in range(4):
+        check_private(_from(cnn2_group), replace(TRAINING, seed=seed), [100], spec)
 
 
 def test_a_client_may_have_a_single_class():
