@@ -164,9 +164,8 @@ def _try(model: nn.Module, name: str, spec: DataSpec) -> None:
     except Exception as error:  # whatever Opacus raises is its answer to this model
         raise _not_private(name, one_line(error)) from error
     _send_back(plain, x, y)
-    rounding = 1e-5 * float(
-        nn.utils.get_total_norm([each.grad for each in plain.parameters() if each.grad is not None])
-    )
+    gradients = [parameter.grad for parameter in plain.parameters() if parameter.grad is not None]
+    rounding = 1e-5 * float(nn.utils.get_total_norm(gradients))
     for (layer, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
         if not _alike(ours.grad, theirs.grad, rounding=rounding):
             raise _not_private(name, f"the gradient of {layer} that it adds up from single samples is another one")
