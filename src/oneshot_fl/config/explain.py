@@ -29,7 +29,8 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> str:
         return line
     if match := re.search(r"Could not override '([^']+)'", text):
         known = all_keys(folders_beside(arguments))
-        return _of_a_table(match[1], arguments) or _of_nothing(match[1], arguments) or no_such_key(match[1], known)
+        line = _of_a_table(match[1], arguments) or _of_nothing(match[1], arguments)
+        return line or _of_a_sweep(match[1], arguments, known) or no_such_key(match[1], known)
     if match := re.search(r"Could not find '([^']+)' Available options in '([^']+)': (.*?) Config search", text):
         return _no_such_choice(match[2], match[1].removeprefix(f"{match[2]}/"), match[3].split())
     if match := re.search(r"Missing mandatory value: (\S+)", text):
@@ -176,6 +177,25 @@ def _of_nothing(key: str, arguments: Sequence[str]) -> str | None:
     return f"{key}: no {group} is chosen, and so nothing has it; choose one beside it, {group}=NAME, of {names}"
 
 
+def _of_a_sweep(key: str, arguments: Sequence[str], known: tuple[str, ...]) -> str | None:
+    """What to say about a key of a group that a sweep chooses, as it is set before that; None of another key."""
+    group = _group_of(key, known)
+    found = [values_of(word) for word in arguments if key_of(word) == group]
+    if key not in known or group == "method" or all(each is None or len(each[1]) < 2 for each in found):
+        return None
+    return (
+        f"{key}: a sweep chooses each job's {group} after this is set; write ++{key}=..., and choose none that does "
+        "not take it"
+    )
+
+
+def _group_of(key: str, known: tuple[str, ...]) -> str:
+    """The innermost group whose choices have the key."""
+    parts = key.split(".")
+    above = ["/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
+    return next((path for path in above if path in known), parts[0])
+
+
 def _is_text(path: Path) -> bool:
     try:
         path.read_text(encoding="utf-8")
@@ -206,9 +226,7 @@ def no_such_key(key: str, known: tuple[str, ...]) -> str:
         slot = f"+method/{name}=NAME, of {', '.join(choices(f'method/{name}'))}" if f"method/{name}" in known else ""
         return f"{key}: the chosen method names none, as others do; write {slot or f'+{key}=...'}"
     if key in known:
-        parts = key.split(".")
-        above = ["/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
-        group = next((path for path in above if path in known), parts[0])
+        group = _group_of(key, known)
         return (
             f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is{part} (if a "
             f"sweep chooses the {group}, write ++{key}=...)"

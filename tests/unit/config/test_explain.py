@@ -152,6 +152,20 @@ def test_a_name_that_is_near_counts_before_a_key_that_is_long_and_alike():
     assert "did you mean method.objective.margin.weight?" in no_such_key("method.objective.margin.wieght", known)
 
 
+@pytest.mark.parametrize(
+    ("words", "swept"),
+    [
+        (["attack=zero,scale", "attack.clients=1"], True),
+        (["partition=iid,dirichlet", "attack=zero", "attack.clients=1"], False),
+        (["attack=none", "attack.clients=1"], False),
+    ],
+)
+def test_a_key_of_what_a_sweep_chooses_is_told_with_the_word_that_sets_it_in_all_jobs(words, swept):
+    line = explain(HydraException("Could not override 'attack.clients'."), words)
+    assert ("write ++attack.clients=..., and choose none that does not take it" in line) == swept
+    assert ("another one has" in line) != swept
+
+
 def test_a_key_of_a_group_of_which_nothing_is_chosen_is_told_with_the_word_that_chooses_one():
     optional = {group for group in groups() if "none" in choices(group)} - {*OF_OTHERS}
     assert set(NOTHING) == {group for group in optional if not composed()[group]}
