@@ -1,4 +1,4 @@
-"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, run the job.
+"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, run the job. Commands by name go on to `cli`.
 
 Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr), 130 and
 143 interrupted by SIGINT and SIGTERM. Of a sweep with failures the first one's.
@@ -6,14 +6,25 @@ Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the i
 
 import os
 import sys
+from collections.abc import Sequence
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import keep_freed_memory, print_whatever_it_is, say, share_the_cores, stoppable
 from oneshot_fl.version import __version__
 
 
+def names_a_command(words: Sequence[str]) -> bool:
+    """Whether a command line begins with the name of something to do and not with a setting or an option."""
+    return bool(words) and "=" not in words[0] and not words[0].startswith(("-", "+", "~"))
+
+
 def main() -> None:
     """Hydra's command line with our exit codes; can be interrupted from its first moment."""
+    if names_a_command(sys.argv[1:]):
+        from oneshot_fl.cli import main as commands
+
+        commands()
+        return
     with stoppable():
         if sys.argv[1:] == ["--version"]:  # ours; Hydra would print its own
             print(f"oneshot_fl {__version__}")

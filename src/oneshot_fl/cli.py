@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from oneshot_fl.__main__ import names_a_command
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import keep_freed_memory, print_whatever_it_is, say, share_the_cores, stoppable
@@ -29,7 +30,6 @@ app.add_typer(store, name="store")
 OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
-
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="DIR", help="a run's folder, or a model file")]
 AllowOption = Annotated[
@@ -65,7 +65,7 @@ def main() -> None:
             print_whatever_it_is()
             with mistakes_told():
                 app(prog_name="oneshot-fl")
-        elif words and "=" not in words[0] and not words[0].startswith(("-", "+", "~")):
+        elif names_a_command(words):
             with mistakes_told():
                 raise OneshotError(_no_such_command(words[0]))
         else:

@@ -72,6 +72,18 @@ def test_a_misspelt_command_is_told_with_those_that_there_are(call, words, line)
 HELP = (sys.executable, "-m", "oneshot_fl", "--help")
 
 
+def test_python_dash_m_takes_commands_too(tmp_path):
+    for words, code, told in (
+        (("status", "nowhere"), 2, "no sweep"),
+        (("stauts", "nowhere"), 2, "stauts: there is no such command, did you mean status?"),
+        (("tables", "--help"), 0, "--wide"),
+    ):
+        command = [sys.executable, "-m", "oneshot_fl", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert told in done.stdout + done.stderr
+
+
 def test_help_names_every_command():
     header = subprocess.run(HELP, capture_output=True, text=True, check=True).stdout.splitlines()[:3]
     assert set(header[-1].split(", ")) == set(cli.OWN)
