@@ -39,8 +39,8 @@ def kinds(cfg: DictConfig) -> list[KindName]:
     if isinstance(given, dict) and set(given) <= set(KINDS) and _are_shares(list(given.values())):
         return _in_blocks(list(given), list(given.values()), clients)
     raise OneshotError(
-        f"clients.kinds={given}: must be a list of {' and '.join(KINDS)}, which is assigned round robin, or their "
-        "shares, for instance '{classifier: 1, cvae: 1}'"
+        f"clients.kinds={given!r}: must be a list of {' and '.join(KINDS)}, which is assigned round robin, or their "
+        "shares, for instance {classifier: 1, cvae: 1}"
     )
 
 

@@ -51,7 +51,7 @@ def check_kinds(cfg: DictConfig) -> None:
     if "decoders" in needs and "cvae" not in wanted:
         raise OneshotError(
             f"method={cfg.method.name}: draws its images from clients' decoders, and no client uploads one; choose "
-            "clients=half_cvae or clients=all_cvae"
+            f"clients=half_cvae or clients=all_cvae{' and communication_rounds=1' * (cfg.communication_rounds > 1)}"
         )
     if "own_decoder" in needs and len(_latents(cfg)) > 1:
         raise OneshotError(
@@ -170,7 +170,7 @@ def check_architectures(cfg: DictConfig) -> None:
     some_differ = clients_differ or any(plain(own) != plain(servers[0]) for own in classifiers)
     if "same_architecture" in needs and some_differ and (len(servers) == 1 or "chain" in needs):
         names = ", ".join(dict.fromkeys(model.name for model in (*classifiers, *servers)))
-        per_architecture = bool(cfg.method.get("per_architecture")) and "chain" not in needs
+        per_architecture = bool(cfg.method.get("per_architecture")) and "chain" not in needs and clients_differ
         raise OneshotError(
             f"method={cfg.method.name}: averaging needs one architecture for clients and server, not {names}; "
             f"choose one (model=cnn2 server_model=null{', which averages each architecture' * per_architecture}) or a "

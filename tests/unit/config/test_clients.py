@@ -35,6 +35,15 @@ def test_other_kinds_are_refused(given):
         kinds(compose_config(f"clients.kinds={given}"))
 
 
+def test_shares_in_quotes_are_shown_as_the_text_that_they_are():
+    cfg = compose_config()
+    cfg.clients.kinds = "{classifier: 3, cvae: 7}"
+    with pytest.raises(
+        OneshotError, match=r"^clients\.kinds='\{classifier: 3, cvae: 7\}': .* instance \{classifier: 1"
+    ):
+        kinds(cfg)
+
+
 def test_several_architectures_are_assigned_round_robin_or_in_blocks_by_their_shares():
     mixed = ("model=mixed", "partition.clients=5")
     assert _names(client_models(compose_config(*mixed, "model.names=[cnn2,lenet5]"))) == [

@@ -15,7 +15,9 @@ from tests.composing import compose_config
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=half_cvae"),
+        (["method=fedmho"], r"^method=fedmho: draws its images from clients' decoders, .*clients=all_cvae$"),
+        (["method=fedmho", "communication_rounds=2"], r"clients=all_cvae and communication_rounds=1$"),
+        (["method=fedavg", "server_model=lenet5"], r"choose one \(model=cnn2 server_model=null\) or a method that"),
         (["method=dense", "clients=all_cvae"], r"^method=dense: needs clients that upload classifiers"),
         (["method=fedavg", "clients=all_cvae"], r"^method=fedavg: needs clients that upload classifiers"),
         (["method=dense", "clients=all_cvae"], r"or a method that works on decoders, for instance method=fedcvae_ens$"),
