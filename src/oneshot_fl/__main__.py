@@ -1,4 +1,4 @@
-"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, run the job. Commands by name go on to `cli`.
+"""`python -m oneshot_fl`: Hydra's door. Compose the configuration, run the job.
 
 Exit codes: 0 done, 1 an unexpected error (with traceback), 2 a mistake in the input (one plain line on stderr), 130 and
 143 interrupted by SIGINT and SIGTERM. Of a sweep with failures the first one's.
@@ -21,10 +21,9 @@ def names_a_command(words: Sequence[str]) -> bool:
 def main() -> None:
     """Hydra's command line with our exit codes; can be interrupted from its first moment."""
     if names_a_command(sys.argv[1:]):
-        from oneshot_fl.cli import main as commands
-
-        commands()
-        return
+        word = sys.argv[1]
+        say(f"{word}: is no KEY=VALUE; commands are of the program itself, oneshot-fl {word}, without python -m")
+        sys.exit(2)
     with stoppable():
         if sys.argv[1:] == ["--version"]:  # ours; Hydra would print its own
             print(f"oneshot_fl {__version__}")

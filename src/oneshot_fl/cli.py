@@ -30,7 +30,6 @@ app.add_typer(store, name="store")
 OWN = ("tables", "report", "status", "store", "pack", "aggregate", "predict", "export", "dashboard")
 """First words that are ours and not Hydra's."""
 StoreOption = Annotated[Path | None, typer.Option("--store", metavar="DIR", help="default: the configuration's")]
-
 ModelArgument = Annotated[Path, typer.Argument(metavar="DIR", help="a run's folder, or a model file")]
 AllowOption = Annotated[
     list[str] | None,
@@ -99,8 +98,9 @@ def _find_own_code(*, apart_from: Path | None = None, first: bool = False) -> No
 def tables(context: typer.Context) -> None:
     """Tables over many runs, ours beside the papers'; `oneshot-fl tables --help` lists what it takes."""
     from oneshot_fl.reporting.tables.__main__ import main as print_tables
+    from oneshot_fl.sweeps.state import jobs_to_do
 
-    print_tables(context.args)
+    print_tables(context.args, to_do=jobs_to_do)
 
 
 @app.command()

@@ -325,6 +325,11 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean ...?` where some known word is near."""
-    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    """`, did you mean ...?` where some known word is near: of keys beside a dotted one its last name decides."""
+    around, _, name = word.rpartition(".")
+    words = list(known)
+    beside = {each.rpartition(".")[2]: each for each in words if each.rpartition(".")[0] == around}
+    if near := get_close_matches(name, beside, n=1):
+        return f", did you mean {beside[near[0]]}?"
+    found = get_close_matches(word, [each for each in words if each.rpartition(".")[0] != around], n=1)
     return f", did you mean {found[0]}?" if found else ""

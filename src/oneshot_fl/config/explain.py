@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException
@@ -231,7 +230,6 @@ def no_such_key(key: str, known: tuple[str, ...]) -> str:
             f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is{part} (if a "
             f"sweep chooses the {group}, write ++{key}=...)"
         )
-    inside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == around}
-    near = get_close_matches(name, inside, n=1)
-    meant = f", did you mean {inside[near[0]]}?" if near else did_you_mean(key, known)
-    return f"{key}: there is no such key{meant}; python -m oneshot_fl --cfg job prints all keys{part}"
+    return (
+        f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys{part}"
+    )

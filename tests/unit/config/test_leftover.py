@@ -48,7 +48,7 @@ def test_a_file_of_ones_own_is_told_by_its_own_name_and_not_by_the_methods(tmp_p
 
 def test_what_an_experiments_file_sets_of_its_own_choice_is_told_with_the_word_that_leaves_it_out():
     chosen = ("experiment=mnist_dirichlet", "proxy=holdout", "method=feddf")
-    line = r"^proxy\.samples: there is no such key, .*; where a chosen file sets it, ~proxy\.samples leaves it out"
+    line = r"^proxy\.samples: there is no such key; .*; where a chosen file sets it, ~proxy\.samples leaves it out"
     with pytest.raises(OneshotError, match=line):
         check_settings(compose_config(*chosen))
     check_settings(compose_config(*chosen, "~proxy.samples"))

@@ -6,7 +6,7 @@ that the runs belong to, with their numbers beside ours, and our own tables, one
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oneshot_fl.config.compose import did_you_mean
@@ -28,7 +28,6 @@ from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.run import Run
 from oneshot_fl.reporting.tables.runs import collect, every_run
 from oneshot_fl.reporting.tables.wide import wide_sheets
-from oneshot_fl.sweeps.state import jobs_to_do
 
 
 def tables(
@@ -67,18 +66,17 @@ UNREAD = {
 """Views that are printed in the place of the tables, and options that they do not read."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; exit code 2 and one line for a mistake."""
+def main(arguments: Sequence[str] | None = None, *, to_do: Callable[[Sequence[Path]], int] = lambda _: 0) -> None:
+    """The command line; exit code 2 and one line for a mistake.
+
+    Args:
+        to_do: how many jobs of the sweeps in or below folders have not begun, and so stand in no view.
+    """
     options = _parser().parse_args(arguments)
     with mistakes_told():
         _print(options)
-        _tell_of_jobs_to_do(options)
-
-
-def _tell_of_jobs_to_do(options: argparse.Namespace) -> None:
-    """What has not begun stands in no view; nor has it settings to be chosen by."""
-    if count := 0 if options.where else jobs_to_do(options.paths):
-        say(f"{count} jobs have not begun; oneshot-fl status SWEEP tells of each sweep how its jobs stand")
+        if count := 0 if options.where else to_do(options.paths):  # what has not begun has no settings to choose by
+            say(f"{count} jobs have not begun; oneshot-fl status SWEEP tells of each sweep how its jobs stand")
 
 
 def _check_view(options: argparse.Namespace) -> None:
