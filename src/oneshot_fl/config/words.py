@@ -51,9 +51,9 @@ def reading(words: Sequence[str]) -> list[str]:
 def folders_beside(words: Sequence[str]) -> list[str]:
     """The folders beside ours in which a command's choices are looked for, as far as they lie on a disk."""
     taken = _taken(words)
-    searched = [values_of(word) for word in taken.overrides if key_of(word) == "hydra.searchpath"]
-    places = [each for found in searched if found for value in found[1] if isinstance(value, list) for each in value]
-    return [str(place).removeprefix("file://") for place in (taken.config_dir, *places) if place]
+    searched = [_read(word) for word in taken.overrides if key_of(word) == "hydra.searchpath"]
+    places = [place for override in searched if override for place in _listed(override.value())]
+    return [place.removeprefix("file://") for place in (taken.config_dir, *places) if place]
 
 
 def _taken(words: Sequence[str]) -> Any:

@@ -43,10 +43,6 @@ def watcher() -> Accounts:
     return Accounts(delay_s=LOOK_INTO_ACCOUNTS) if _keeps_accounts() else Queue(delay_s=LOOK_AT_QUEUE)
 
 
-def _keeps_accounts() -> bool:
-    return _asked("sacct", "--noheader", "--jobs=1") is not None
-
-
 def why_waiting(arrays: Container[str]) -> str:
     """`in Slurm's queue: 4 (PartitionTimeLimit)`: Slurm's reasons for jobs of these arrays that have not begun."""
     listed = _asked("squeue", "--me", "--array", "--noheader", "--states=PENDING", "--format=%F %r") or ""
@@ -54,6 +50,10 @@ def why_waiting(arrays: Container[str]) -> str:
     reasons = Counter(reason for array, _, reason in jobs if array in arrays)
     told = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
     return told and f"in Slurm's queue: {told}"
+
+
+def _keeps_accounts() -> bool:
+    return _asked("sacct", "--noheader", "--jobs=1") is not None
 
 
 def _asked(*command: str) -> str | None:
