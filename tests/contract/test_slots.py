@@ -32,11 +32,12 @@ from oneshot_fl.recipe import (
     Recipe,
     described,
 )
+from oneshot_fl.seeds import seeded
 from oneshot_fl.tracking.loggers import RunLog, opened
 from oneshot_fl.tracking.told import About
 from tests.composing import compose_config, few_images, run_config
 from tests.contract.choices import SLOTS, choices
-from tests.parts import decoder_of, server_of
+from tests.parts import SMALL, FixedLogits, decoder_of, server_of
 
 MIXES = (
     *("mixed", "fedhydra_mixed", "co_boosting_mixed", "fedmho_various"),
@@ -51,8 +52,9 @@ SPECS = [
 ]
 
 
-def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
+def server_with(*needs: str, spec: DataSpec = SPECS[0], guidance: torch.Tensor | None = None) -> Server:
     """Exactly what a part declares: two clients of a kind, a guidance matrix, proxy images, recitals and so on."""
+    guidance = torch.rand(spec.classes, 2) if guidance is None else guidance
     models = [cnn2(spec, norm=True) for _ in range(2 if "classifiers" in needs else 0)]
     vaes = [mlp(spec, latent=2, hidden=8) for _ in range(2 if "decoders" in needs else 0)]
     shape = (20, spec.channels, spec.size, spec.size)
@@ -61,7 +63,7 @@ def server_with(*needs: str, spec: DataSpec = SPECS[0]) -> Server:
         [3, 1][: len(models)],
         spec=spec,
         decoders=[decoder_of(vae, range(1, spec.classes + 1), key=f"decoder {k}") for k, vae in enumerate(vaes)],
-        guidance=torch.rand(spec.classes, 2) if "guidance" in needs else None,
+        guidance=guidance if "guidance" in needs else None,
         proxy=torch.randint(256, shape, dtype=torch.uint8) if "proxy" in needs else None,
         recitals=[torch.randint(256, shape, dtype=torch.uint8) for _ in models if "recitals" in needs],
         label_counts=torch.randint(1, 9, (2, spec.classes)) if "label_counts" in needs else None,
@@ -174,6 +176,25 @@ def test_an_ensemble_maps_client_logits_and_labels_to_logits(name):
     torch.testing.assert_close(ensemble(other), logits[order])
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(ensemble(votes), logits)
+
+
+@pytest.mark.parametrize("name", choices("method/ensemble", 12))
+def test_what_stands_for_a_class_that_a_client_has_no_output_for_moves_no_ensemble(name):
+    found = recipe_at("method/ensemble", name)
+    server = server_with(*found.needs, spec=SMALL, guidance=torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]))
+    x, features = torch.rand(6, 1, 8, 8), [torch.rand(6, 5) + 0.1 for _ in range(2)]
+
+    def answers(stand_in: float) -> torch.Tensor:
+        said = [[0.75, 0.25, stand_in], [0.5, 0.25, 0.25]]
+        models = [FixedLogits(torch.tensor(each).log().tolist()) for each in said]
+        sent = zip(server.uploads.classifiers, models, [(2,), ()], strict=True)
+        uploads = tuple(replace(one, model=model, unknown=lacks) for one, model, lacks in sent)
+        with seeded(0):
+            ensemble = found(replace(server, uploads=replace(server.uploads, classifiers=uploads)))
+        votes = Votes(x, torch.zeros(6, dtype=torch.long), torch.stack([model(x) for model in models]), features)
+        return ensemble(votes).softmax(dim=1)
+
+    torch.testing.assert_close(answers(1e-9), answers(1e-3), rtol=0, atol=5e-3)
 
 
 @pytest.mark.parametrize("name", choices("evaluate", 2))

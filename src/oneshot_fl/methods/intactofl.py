@@ -70,9 +70,8 @@ class Disagreement:
 
     def __call__(self, view: View) -> Tensor:
         """Sum over the images on which they differ, divided by the whole batch."""
-        plain = view.outputs.logits.mean(dim=0)
-        divergence = kl_divergence(view.teacher, plain, self.temperature)
-        return -(divergence * (view.teacher.argmax(1) != plain.argmax(1))).mean()
+        divergence = kl_divergence(view.teacher, view.plain_mean, self.temperature)
+        return -(divergence * (view.teacher.argmax(1) != view.plain_mean.argmax(1))).mean()
 
 
 class LinearGate(Gated):

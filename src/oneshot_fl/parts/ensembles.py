@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.models.aligned import told_by_others
 from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.models.precision import at_least_float32
@@ -76,20 +77,6 @@ class Heard(nn.Module):
         return P if self.complete else told_by_others(P, self.own)
 
 
-def told_by_others(P: Tensor, own: Tensor) -> Tensor:
-    """Log-probabilities `[m, b, c]`, of classes that a client has no output for the mean of those who have one.
-
-    So it has no say of its own there, whatever it weighs. What stands for a class that nobody has stays.
-
-    Args:
-        P: the clients' logits, `[m, b, c]`.
-        own: which classes a client's model has an output for, bool `[m, c]`.
-    """
-    logs, known = P.log_softmax(dim=2), own.unsqueeze(1)
-    others = (logs * known).sum(dim=0) / known.sum(dim=0).clamp_min(1)
-    return logs.where(known | ~known.any(dim=0), others)
-
-
 class LogitAverage(Fixed):
     """The plain mean of the clients' logits (DENSE; FedHydra's AE; Co-Boosting's FedENS)."""
 
@@ -136,19 +123,20 @@ class LabelShareWeighted(Fixed):
         counts = server.uploads.told_label_counts
         counts = torch.where(counts.sum(dim=0) > 0, counts, 1).float()
         self.register_buffer("shares", counts / counts.sum(dim=0))
+        self.heard = Heard(server)
         self.by_the_batch = bn == "batch"
         self.clients: list[nn.Module] = server.uploads.models  # a list: they belong to the bank, not to its state
 
     def forward(self, votes: Votes) -> Tensor:
         """Weighted by the label that an image was made for."""
-        return (self.shares[:, votes.y].unsqueeze(2) * self._heard(votes)).sum(dim=0)
+        return (self.shares[:, votes.y].unsqueeze(2) * self._said(votes)).sum(dim=0)
 
     def label_scores(self, votes: Votes) -> Tensor:
         """As `label_free` would have them, with the clients asked once."""
-        return label_scores(self.shares.T, self._heard(votes), lambda logits: logits)
+        return label_scores(self.shares.T, self._said(votes), lambda logits: logits)
 
-    def _heard(self, votes: Votes) -> Tensor:
-        return logits_by_the_batch(self.clients, votes.x) if self.by_the_batch else votes.P
+    def _said(self, votes: Votes) -> Tensor:
+        return self.heard(logits_by_the_batch(self.clients, votes.x) if self.by_the_batch else votes.P)
 
 
 class ProbabilityAverage(Fixed):

@@ -190,6 +190,11 @@ class View:
         return outputs
 
     @cached_property
+    def plain_mean(self) -> Tensor:
+        """The plain mean of the clients' logits, `[b, c]`."""
+        return self._note("plain_mean", self._bank.plain_mean(self.outputs.logits))
+
+    @cached_property
     def teacher(self) -> Tensor:
         """The ensemble's logits P, `[b, c]`."""
         features = _features(self.outputs, needs_of(self._ensemble))

@@ -169,7 +169,7 @@ class DistillModule(LightningModule):
         """The student learns from the clients' mean logits; what it is then is what it began as."""
         size, optimizer = self.settings.batch_size, self._optimizer("warm_up")
         with torch.no_grad():
-            taught = self.pool.with_answers(lambda x: self.bank(x).logits.mean(dim=0), size)
+            taught = self.pool.with_answers(lambda x: self.bank.plain_mean(self.bank(x).logits), size)
         for _ in range(warm_up.passes):
             for entry in taught.batches(size, self.rng):
                 minimise(self, self._score("warm_up", *entry[:2], entry.trust, entry.answers), optimizer)
@@ -258,7 +258,7 @@ class DistillModule(LightningModule):
         parts = zip(self._asked_together(self.pool.unpack(packed)), self._asked_together(y), strict=True)
         votes = [ask(self.bank, *part, self.ensemble.needs) for part in parts]
         if made.y is None:
-            votes = [each._replace(y=each.P.mean(dim=0).argmax(dim=1)) for each in votes]
+            votes = [each._replace(y=self.bank.plain_mean(each.P).argmax(dim=1)) for each in votes]
         kept = [require_rows(answered(self.ensemble.remember, each), images=len(each.y)) for each in votes]
         return Entry(packed, torch.cat([each.y for each in votes]), torch.cat(kept), trust)
 

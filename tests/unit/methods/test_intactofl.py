@@ -167,8 +167,8 @@ def test_the_first_gate_is_small_and_follows_from_the_seed_alone():
 
 def test_disagreement_counts_images_on_which_the_gate_and_the_plain_mean_differ():
     # KL of [3/4, 1/4] from [1/4, 3/4] is log(3) / 2; on the second image both choose class 0
-    logits = torch.tensor([[[0.0, LOG3], [5.0, 0.0]]])
-    view = SimpleNamespace(teacher=torch.tensor([[LOG3, 0.0], [1.0, 0.0]]), outputs=SimpleNamespace(logits=logits))
+    plain = torch.tensor([[0.0, LOG3], [5.0, 0.0]])
+    view = SimpleNamespace(teacher=torch.tensor([[LOG3, 0.0], [1.0, 0.0]]), plain_mean=plain)
     assert_close(Disagreement(1.0, temperature=1.0)(view), torch.tensor(-LOG3 / 4))
-    sharper = SimpleNamespace(teacher=3 * view.teacher, outputs=SimpleNamespace(logits=3 * logits))
+    sharper = SimpleNamespace(teacher=3 * view.teacher, plain_mean=3 * plain)
     assert_close(Disagreement(1.0, temperature=3.0)(sharper), torch.tensor(-9 * LOG3 / 4))

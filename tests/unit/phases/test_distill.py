@@ -40,11 +40,18 @@ def test_frozen_blocks_gradients_and_running_statistics_and_then_lets_go():
     assert model.training
 
 
-def _module(clients: list[nn.Module], perturb=None) -> DistillModule:
+def _module(clients: list[nn.Module], perturb=None, own=None) -> DistillModule:
     server, nothing = server_of(clients), Objective({})
     pool = Pool(server, rounds=None)
     loop = Loop(LogitAverage(server), {}, nothing, pool, nothing, partial(torch.optim.SGD, lr=0.1), perturb)
-    return DistillModule(cnn2(SMALL, norm=False), ClientBank(clients), loop, spec=SMALL, settings=SETTINGS)
+    return DistillModule(cnn2(SMALL, norm=False), ClientBank(clients, own=own), loop, spec=SMALL, settings=SETTINGS)
+
+
+def test_nobody_has_a_say_in_the_guess_on_a_class_without_an_output():
+    clients, own = [FixedLogits([2.0, 0.0, -9.0]), FixedLogits([0.0, 0.0, 1.0])], torch.ones(2, 3, dtype=torch.bool)
+    own[0, 2] = False
+    guesses = [_module(clients, own=each)._entry(Made(torch.rand(1, 1, 8, 8), None)).y.item() for each in (None, own)]
+    assert guesses == [0, 2]  # the third: ln 0.58 by the other alone, the first: the mean of ln 0.88 and ln 0.21
 
 
 @pytest.mark.parametrize(
