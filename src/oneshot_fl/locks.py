@@ -7,6 +7,7 @@ and again, and that whoever waits may take over once nobody has touched it for `
 
 import errno
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -22,6 +23,8 @@ NO_FLOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 LOCAL_ONLY = {"nfs": {"local_lock=all", "local_lock=flock", "nolock"}, "lustre": {"localflock"}}
 """Kinds of file systems, and the mount options with which a `flock` holds on one machine only."""
 MOUNTS = Path("/proc/self/mountinfo")
+OCTAL = re.compile(r"\\([0-7]{3})")
+"""How it writes white space and backslashes in a path."""
 
 
 def lock_of(path: Path, *, leased: bool) -> BaseFileLock:
@@ -86,7 +89,9 @@ def _mount_of(folder: Path, mountinfo: str) -> tuple[str, set[str]]:
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
-        place = before.split()[4].encode().decode("unicode_escape")
-        places[Path(place)] = kind, {*before.split()[5].split(","), *options.split(",")}
+        places[Path(OCTAL.sub(lambda byte: chr(int(byte[1], 8)), before.split()[4]))] = (
+            kind,
+            {*before.split()[5].split(","), *options.split(",")},
+        )
     inside = [place for place in places if folder.is_relative_to(place)]
     return places[max(inside, key=lambda place: len(place.parts))] if inside else ("", set())

@@ -41,7 +41,7 @@ BETWEEN_ZERO_AND_ONE = Rule("a number between 0 and 1", lambda value: 0 < value 
 BELOW_ONE = Rule("a number of at least 0 and below 1", lambda value: 0 <= value < 1)
 SHARE = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
 NOT_EMPTY = Rule("a list with at least one entry", lambda value: len(value) > 0)
-DIFFERENT = Rule("a list of at least 2 names", lambda value: len(set(value)) == len(value) >= 2)
+DIFFERENT = Rule("a list of at least 2 different names", lambda value: len(set(value)) == len(value) >= 2)
 WITHOUT_SLASH = Rule("a name without / and without control characters", lambda v: "/" not in v and v.isprintable())
 A_PATH = Rule(
     "a path without control characters, in two kinds of quotes where it reads as a number ('\"2024_05\"')",

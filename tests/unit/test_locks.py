@@ -69,6 +69,7 @@ MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:50 / /group rw,relatime shared:2 - nfs4 server:/a rw,vers=4.2,local_lock={lock}
 31 30 0:51 / /group/our\\040results rw - lustre fs rw{flock}
+32 22 0:52 / /données rw - nfs4 server:/b rw,local_lock={lock}
 """
 
 
@@ -81,6 +82,7 @@ MOUNTS = """\
         ("/group/me", "all", "", True),
         ("/group/our results/x", "all", ",flock", False),
         ("/group/our results", "none", ",localflock", True),
+        ("/données/x", "all", "", True),
     ],
 )
 def test_a_flock_that_other_machines_do_not_see_is_none(tmp_path, monkeypatch, folder, lock, flock, leases):

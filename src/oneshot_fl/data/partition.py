@@ -149,10 +149,13 @@ def classes_per_client(labels: Labels, *, clients: Clients, classes: Count, seed
     """
     present = np.unique(labels)
     total = len(present)
-    if classes > total or classes * clients < total:
+    choice = f"choose between {-(-total // clients)} and {total}"
+    if classes > total:
+        raise OneshotError(f"partition.classes={classes}: there are only {total} classes; {choice}")
+    if classes * clients < total:
         raise OneshotError(
             f"partition.classes={classes}: {clients} clients with {classes} classes each cannot cover {total} "
-            f"classes; choose between {-(-total // clients)} and {total}, or another partition.clients"
+            f"classes; {choice}, or another partition.clients"
         )
     rng = np.random.default_rng(seed)
     dealt = np.resize(rng.permutation(present), classes * clients).reshape(clients, classes)

@@ -20,14 +20,14 @@ def mirrors(which: Mirrored, *, grey: bool) -> bool:
 
 
 class Moved:
-    """Every image moved and mirrored afresh whenever the student sees it, with the clients' answers to how it was made.
+    """Every image is moved and mirrored anew whenever the student sees it; the answers stay those to the unmoved one.
 
     What is to be told of an image hardly changes with where it stands, and asking the clients anew in every step would
     cost more than the student does. Where a mirrored image is another, as a digit's is, its answer would be wrong.
 
     Args:
         server: with the data spec.
-        share: images are moved by up to this share of their side.
+        share: images are moved by up to this share of their side, in whole pixels; where that is none, they stay.
         mirrored: which of the images that are moved are mirrored, half the time.
         colour_only: leave grey images as they are.
     """
@@ -37,7 +37,7 @@ class Moved:
 
     def __init__(self, server: Server, *, share: BelowOne, mirrored: Mirrored, colour_only: bool) -> None:
         self.most = min(round(share * server.spec.size), server.spec.size - 1)
-        self.still = colour_only and server.spec.grey
+        self.still = self.most == 0 or (colour_only and server.spec.grey)
         self.mirrored = mirrors(mirrored, grey=server.spec.grey)
 
     def draw(self, count: int, rng: torch.Generator) -> Tensor:

@@ -178,7 +178,7 @@ def test_values_that_fit(value, hint):
         ({"a": 0}, dict[str, Positive], "a dictionary, each value a number above 0"),
         ({1: 1.0}, dict[str, Positive], "a dictionary, each name a text that is not empty"),
         ([], dict[str, Positive], "a dictionary {name: value}"),
-        (["a", "a"], Names, "a list of at least 2 names"),
+        (["a", "a"], Names, "a list of at least 2 different names"),
         ("a/b", Name, "a name without / and without control characters"),
         (3, Annotated[int, EVEN], "an even number"),
         ([-1.0], Deviations, "a list, each entry a number between 0.001 and 10"),

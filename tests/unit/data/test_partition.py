@@ -176,9 +176,15 @@ def test_classes_are_split_evenly_among_their_holders():
     assert set(counts[counts > 0].tolist()) == {10}  # 6 * 2 / 4 = 3 holders a class
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(4, 2), (5, 11)])
-def test_classes_that_cannot_cover_or_do_not_exist(clients, classes):
-    with pytest.raises(OneshotError, match=r"partition\.classes"):
+@pytest.mark.parametrize(
+    ("clients", "classes", "line"),
+    [
+        (4, 2, "4 clients with 2 classes each cannot cover 10 classes; choose between 3 and 10, or another"),
+        (5, 11, "there are only 10 classes; choose between 2 and 10$"),
+    ],
+)
+def test_classes_that_cannot_cover_or_do_not_exist(clients, classes, line):
+    with pytest.raises(OneshotError, match=rf"^partition\.classes={classes}: {line}"):
         classes_per_client(np.repeat(np.arange(10), 5), clients=clients, classes=classes, seed=0)
 
 

@@ -40,3 +40,8 @@ def test_grey_images_may_stay_as_they_are(colour_only):
 
 def test_an_image_is_never_moved_by_its_whole_side():
     assert Moved(server_of(), share=0.99, mirrored="never", colour_only=False).most == 7
+
+
+def test_images_too_small_to_be_moved_are_not_mirrored_either():
+    move, x = Moved(server_of(), share=0.0625, mirrored="always", colour_only=False), torch.rand(20, 1, 8, 8)
+    assert torch.equal(move(x, _never_asked, move.draw(20, torch_generator(0))), x)

@@ -7,6 +7,7 @@ not covered. In a run noise comes from a seeded generator, so that it repeats; i
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -102,11 +103,14 @@ class PrivateModule(ClientModule):
         return optimizer
 
     def facts(self, earlier: int = 0) -> dict[str, Any]:
-        """The epsilon that this and `earlier` communication rounds have spent, and the noise, in units of `clip`."""
+        """The epsilon that this and `earlier` communication rounds have spent, and the noise, in units of `clip`.
+
+        A guarantee is rounded up.
+        """
         settings = self.training_settings
         steps = self.steps * (earlier * settings.epochs + len(self.epoch_losses))
         spent = _spent(self.noise, self.rate, steps, cast(float, settings.delta)) if steps else 0.0
-        return {"epsilon": round(spent, 4), "noise": self.noise}
+        return {"epsilon": math.ceil(spent * 1e4) / 1e4, "noise": self.noise}
 
 
 def check_private(architecture: Architecture, training: Training, samples: Iterable[int], spec: DataSpec) -> None:
