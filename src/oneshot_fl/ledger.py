@@ -24,7 +24,7 @@ class Cost:
     seconds: float = 0.0
     """Wall time."""
     cpu_seconds: float | None = 0.0
-    """Of all threads of this process, not of those that it began: what a worker makes tells its own."""
+    """Of all threads of this process, without its child processes: workers tell their own."""
     peak_host_bytes: int | None = 0
     """Highest resident memory of the process meanwhile, with what it held before."""
     peak_device_bytes: int | None = 0

@@ -20,9 +20,9 @@ NEEDS_OF_SERVER = frozenset({"classifiers", "decoders", "guidance", "label_count
 NEEDS_OF_RUN = frozenset({"chain", "clients_start", "own_decoder", "same_architecture", "teacher"})
 """What a part may need of how clients and student are built and begin, and of the method: that it has an ensemble."""
 NEEDS_OF_VOTES = frozenset({"features", "labels"})
-"""What an ensemble may need besides, of the votes that it is asked with."""
+"""What an ensemble may also need, of the votes that it is asked with."""
 NEEDS_OF_POOL = frozenset({"earlier_rounds", "kept_answers"})
-"""And of the pool: images of other rounds than the newest, to learn from; images as the pool keeps them, to answer."""
+"""And of the pool: images of earlier rounds, to learn from; to be asked about images as the pool keeps them only."""
 NEEDS_OF_VIEW = frozenset({"features", "start", "statistics", "teacher"})
 """What a loss term may need, of the view that it is called with."""
 
@@ -151,6 +151,11 @@ def is_ours(target: str) -> bool:
 def made_of_ours(part: object) -> bool:
     """Whether a part's class is of this package, and none of a user's own."""
     return is_ours(type(part).__module__)
+
+
+def home_of(part: object) -> str:
+    """The package that a part's class is of."""
+    return type(part).__module__.partition(".")[0]
 
 
 def _own_files(node: Any, *, own: bool) -> Iterator[str]:

@@ -33,7 +33,7 @@ def seeded(seed: int, *path: str | int) -> Iterator[None]:
 
 @contextmanager
 def seeded_by(number: int) -> Iterator[None]:
-    """The same with a number that was drawn already."""
+    """Like `seeded`, by a number that was drawn already."""
     before = rng_states()
     try:
         torch.manual_seed(number)
@@ -61,7 +61,7 @@ def rng_states() -> dict[str, Any]:
 
 
 def set_rng_states(states: Mapping[str, Any]) -> None:
-    """Put them back; nothing of a GPU that there is not, or was not."""
+    """Put them back, but for those of GPUs that are not here now, or were not when the states were taken."""
     torch.set_rng_state(states["cpu"])
     for device, state in enumerate(states["gpus"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)
@@ -73,5 +73,5 @@ def set_rng_states(states: Mapping[str, Any]) -> None:
 
 
 def started_devices() -> list[int]:
-    """GPUs that have generators; to ask another for its own would start CUDA, on all of them and in jobs of a CPU."""
+    """GPUs whose generators exist. Before CUDA has started nobody is asked: that would start it, in a CPU's job too."""
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []

@@ -2,7 +2,7 @@
 
 `<store>/<phase>/<key>/` holds an artifact. Writing goes to a neighbour folder that is renamed when complete, under a
 lock, so a reader never sees half an artifact and two processes never make the same one twice. An artifact that is
-not what was stored under its key is set aside as `<key>.damaged` and made again, which loses nothing and never uses it.
+not what was stored under its key is set aside as `<key>.damaged`, where it is kept and never used, and made again.
 """
 
 import json
@@ -105,7 +105,7 @@ class Store:
         return [found[k] for k in range(len(wanted))]
 
     def get_or_make_if_free(self, wanted: Wanted) -> Artifact | None:
-        """The same for one, without waiting: None where another process is making it."""
+        """Like `get_or_make_all` for one artifact, but None where another process is making it: nobody waits."""
         return self._get_or_make_now(self._place(wanted), wanted.make)
 
     def has(self, wanted: Wanted) -> bool:

@@ -29,7 +29,7 @@ class Contributions:
     shares: list[float]
     """How often."""
     uncovered: list[int]
-    """Classes that nobody tells to have samples of, and that no client which does not tell says on any image."""
+    """Classes that no client reports samples of, and that no client without such a report names on any image."""
     images: int
 
 

@@ -65,7 +65,7 @@ def check_kinds(cfg: DictConfig) -> None:
         )
     if cfg.hearing and "classifier" not in wanted and "classifiers" in _needs("hearing", cfg.hearing):
         raise OneshotError(
-            "hearing: hears clients that upload classifiers, and none does; choose hearing=none, or clients=half_cvae "
+            "hearing: needs clients that upload classifiers, and none does; choose hearing=none, or clients=half_cvae "
             "or clients=default"
         )
     if "classifier" not in wanted and (nameless := _unlabelled(cfg)):

@@ -26,7 +26,7 @@ NOT_COMPARED = (
     *("model", "cvae", "server_model"),
     *("data.cache", "data.download", "evaluate", "plots", "trainer.jobs_per_gpu", "trainer.cuda_graphs"),
 )
-"""Keys that change nothing that a run finds, or are said by others (a budget by its numbers, a model by `models`).
+"""Keys that change nothing that a run finds but by rounding, or that others say (a budget, a model).
 
 Everything else tells runs apart, also groups that did not exist when this was written.
 """

@@ -10,7 +10,7 @@ from oneshot_fl.data.dataset import DataSpec
 
 
 def index_batches(count: int, batch_size: int, rng: torch.Generator | None = None) -> list[Tensor]:
-    """Split `range(count)` into batches of `batch_size`; with `rng` shuffled, and such as one can train on."""
+    """Split `range(count)` into batches of `batch_size`; with `rng` they are shuffled, and `trainable_batches`."""
     if rng is None:
         return list(torch.arange(count).split(batch_size))
     return trainable_batches(torch.randperm(count, generator=rng), batch_size)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.sound import flaw
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.values import PathText, PixelDeviation, PixelMean
 
 UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
@@ -116,13 +116,9 @@ def _open_split(kind: str, files: str, root: str, download: bool, train: bool, e
     except UNREADABLE as error:
         folder = Path(root).absolute()
         raise OneshotError(
-            f"data.root: {kind} cannot be read from {folder} ({_one_line(error)}); it needs {folder}/{files}: "
+            f"data.root: {kind} cannot be read from {folder} ({one_line(error)}); it needs {folder}/{files}: "
             "set data.root to the folder that holds them, or data.download=true to fetch them"
         ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120]
 
 
 def _labels(part: Any) -> Any:

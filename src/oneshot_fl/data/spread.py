@@ -7,8 +7,8 @@ from torch import Tensor
 def spread(labels: Tensor, count: int) -> Tensor:
     """Up to `count` positions in `labels` `[n]`, sorted by label: as many of each label as there are, if possible.
 
-    A label that is too rare for its share leaves the rest of it to the others. Of each label every so-manieth sample
-    is taken, so that all parts of the order in which they came are there.
+    A label that is too rare for its share leaves the rest of it to the others. The samples of a label are taken at
+    even distances, so that every part of the order in which they came is represented.
     """
     members = [(labels == label).nonzero().flatten() for label in labels.unique()]
     shares = even_shares([len(own) for own in members], count)

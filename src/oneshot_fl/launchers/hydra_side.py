@@ -41,7 +41,7 @@ ENGINES = {
 }
 """Where each engine is, and the extra that brings what it needs."""
 NUMBERED = re.compile(r"\bjob\.(num|id)\b")
-"""In the name of every job's folder, which then is its own; to find that out by composing all jobs takes its time."""
+"""With this in its name every job has a folder of its own; to find that out by composing all jobs would be slow."""
 OF_A_JOB = re.compile(r"\$\{(?!now:)")
 """In the name of a sweep's folder, which then may be another one for each job."""
 

@@ -1,4 +1,4 @@
-"""The loop that every launcher shares: keep the engine full, say what happens, take up once what died."""
+"""The loop that every launcher shares: keep the engine full, say what happens, restart a job that died once."""
 
 import sys
 import time

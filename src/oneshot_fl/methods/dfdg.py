@@ -100,8 +100,8 @@ def _distances(a: Tensor) -> Tensor:
 def overlap(others: Tensor, own: Tensor, temperature: float) -> Tensor:
     """-mean over all pairs of KL(softmax(others_i / T) || softmax(own_j / T)): logits `[b, c]` twice -> scalar."""
     target, guess = ((logits / temperature).log_softmax(dim=1) for logits in (others.detach(), own))
-    entropy = (target.exp() * target).sum(dim=1).mean()
-    return (target.exp().mean(dim=0) * guess.mean(dim=0)).sum() - entropy
+    negative_entropy = (target.exp() * target).sum(dim=1).mean()
+    return (target.exp().mean(dim=0) * guess.mean(dim=0)).sum() - negative_entropy
 
 
 class Conditional(nn.Module):

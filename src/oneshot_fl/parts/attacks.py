@@ -257,7 +257,7 @@ class Backdoor:
     poisons: ClassVar[bool] = True
 
     def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-        """The first images of every batch to come carry the patch: a share of them, evenly over the samples."""
+        """The same images and labels, but evenly spaced ones, `share` of all, carry the patch and its label."""
         chosen = torch.zeros(len(labels), dtype=torch.bool)
         chosen[evenly_spaced(len(labels), round(self.share * len(labels)))] = True
         chosen = chosen.to(labels.device)

@@ -29,7 +29,7 @@ from oneshot_fl.seeds import torch_generator
 from oneshot_fl.values import Images, Positive, Seed, Share
 
 ALLOWED = 0.25
-"""Running variances that a layer's means may be off, however near the other clients' are."""
+"""A layer's means may always be off by so many running variances, however close together the other clients are."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ class Gate:
         """What can be seen without asking a model anything."""
         reasons, seen = {}, dict[str, str]()
         for name, upload in uploads.named().items():
-            content = tensor_hash(own_model(upload.model).state_dict().values())
-            if wrong := wrong_tensor(upload.model, self.largest_weight):
+            model = own_model(upload.model)
+            content = tensor_hash(model.state_dict().values())
+            if wrong := wrong_tensor(model, self.largest_weight):
                 reasons[name] = wrong
             elif content in seen:
                 reasons[name] = f"is a copy of {seen[content]}, tensor by tensor"
-            elif never_trained(upload.model):
+            elif never_trained(model):
                 reasons[name] = "was never trained: its running statistics are those that a new model has"
             seen.setdefault(content, name)
         return reasons

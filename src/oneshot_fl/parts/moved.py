@@ -27,8 +27,8 @@ class Moved:
 
     Args:
         server: with the data spec.
-        share: images are moved by up to this share of their side, in whole pixels; where that is none, they stay.
-        mirrored: which of the images that are moved are mirrored, half the time.
+        share: images are moved by up to this share of their side, in whole pixels.
+        mirrored: which images are mirrored, half the time, also where they are too small to be moved.
         colour_only: leave grey images as they are.
     """
 
@@ -37,7 +37,7 @@ class Moved:
 
     def __init__(self, server: Server, *, share: BelowOne, mirrored: Mirrored, colour_only: bool) -> None:
         self.most = min(round(share * server.spec.size), server.spec.size - 1)
-        self.still = self.most == 0 or (colour_only and server.spec.grey)
+        self.still = colour_only and server.spec.grey
         self.mirrored = mirrors(mirrored, grey=server.spec.grey)
 
     def draw(self, count: int, rng: torch.Generator) -> Tensor:

@@ -26,7 +26,10 @@ class Entry(NamedTuple):
     answers: Tensor
     """What the ensemble remembers of its answer, `[b, ...]`."""
     trust: Tensor
-    """How far an image shows its label, `[b]`: 1 where it was made for it, 0 where the label is only guessed."""
+    """How far an image shows its label, `[b]`: from 0, where the label is only guessed, to 1, where it was made for it.
+
+    `parts.recitals.DOUBTED` where it was made for it and does not show it.
+    """
 
 
 class Pool:

@@ -45,7 +45,7 @@ def dead_leaves(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
 
 
 def textures(count: int, spec: DataSpec, rng: torch.Generator) -> Tensor:
-    """Dead leaves of which the ground and every leaf are another noise with the spectrum of photographs.
+    """Dead leaves whose ground and leaves are patches of noise with the spectrum of photographs.
 
     The leaves of an image are cut out of other images' grounds: to draw so many again takes ten times as long.
     Pixels in [0, 1], `[n, C, H, W]`.

@@ -59,7 +59,7 @@ def said(model: nn.Module, images: Tensor, spec: DataSpec) -> Tensor:
 
 
 def shown(reciter: nn.Module, recital: Recital, spec: DataSpec) -> Tensor:
-    """Which images of a recital show their label to the client whose they are, bool `[n]`: it says that class of them.
+    """Which images of a recital the client that recites them takes for their label, bool `[n]`.
 
     The statistics of deep networks can outweigh their labels (Eqs. 2 and 3 of FedChorus), and what was trained too
     little or without batch normalisation may not know what it recites.

@@ -92,9 +92,9 @@ class Turn:
     made: tuple[Tensor, ...] = ()
     """The images of the sources before it, in the same round."""
     repeated: Repeated = _again
-    """What so many calls of a step return that draws nothing and does the same each time; what it returns is tensors.
+    """Calls a step so many times and yields what it returns, which is tensors.
 
-    On a GPU it may be recorded and replayed.
+    The step draws nothing and does the same each time: on a GPU it may be recorded and replayed.
     """
 
 
@@ -147,7 +147,7 @@ class Source(Protocol):
     optimizer: OptimizerFactory | None
     """Of its parameters; None where there is nothing to train."""
     reset: bool
-    """Whether every round begins anew, which makes the optimiser forget too.
+    """Whether the optimiser forgets what it knows when a round begins; a source that wants new weights then draws them.
 
     A source may say three things more before it is made: `unlabelled = True`, that it never knows its images' labels,
     so that classifiers have to name them; `scored = True`, that the method's objective is what it is trained by; and in

@@ -120,7 +120,7 @@ class Uploads:
 
     @property
     def told_label_counts(self) -> Tensor:
-        """The same for a part that declares them as a need."""
+        """The same for a part that declared the need: without them whoever made the part is wrong, not the user."""
         if self.label_counts is None:
             raise ValueError("label counts are declared as a need and have to be there")
         return self.label_counts
@@ -131,7 +131,7 @@ class Uploads:
         return fingerprint([[upload.key for upload in kind] for kind in (self.classifiers, self.decoders)])
 
     def left_by(self, step: Callable[["Uploads"], "Uploads"], who: str) -> "Uploads":
-        """What a step (an attack, a gate) leaves of them; whom it left out without a word it turned away.
+        """What a step (an attack, a gate) leaves of them; uploads that it drops without a word count as turned away.
 
         What it draws from torch, and does not seed, it draws in every run.
 

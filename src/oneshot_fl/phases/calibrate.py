@@ -1,10 +1,10 @@
 """Phase 3b, calibration: how sure the global model may be of its answers, learned without a real image.
 
 One temperature T (Guo et al., 2017): probabilities are softmax(logits / T). It is fitted to the labels of the method's
-synthetic images, if any of them was made for its label: that most clients take a drawing for a class is no reason to be
-sure of it. Those that do not show what they were made for are left out: of them nobody can be right. The clients'
-answers on the same images, on mixtures of them and on procedural images were tried as well, and made good models less
-sure than they should be: docs/howto/serving.md.
+synthetic images, guessed ones among them, provided that some image was made for its label: that most clients take a
+drawing for a class is no reason to be sure of it. Images that do not show what they were made for are left out, as
+nobody can be right about them. The clients' answers on the same images, on mixtures of them and on procedural images
+were tried as well, and made good models less sure than they should be: docs/howto/serving.md.
 """
 
 import math

@@ -151,7 +151,7 @@ class DistillModule(LightningModule):
         anneal(optimizer, self._factor(1.0))  # a number again, where steps read it from the device
 
     def _lessons(self, *, moves: bool, on_device: bool) -> Iterator[Lesson]:
-        """Those of one pass over the pool, with a learning rate that moves where it is read from."""
+        """Those of one pass over the pool; each carries what the learning rate is multiplied by, where that moves."""
         seen, size = 0, self.settings.batch_size
         for entry in self.pool.batches(size, self.rng):
             count = len(entry.y)
@@ -290,7 +290,7 @@ class DistillModule(LightningModule):
     def _score(
         self, who: str, x: Tensor, y: Tensor, trust: Tensor | None = None, teacher: Tensor | None = None
     ) -> Tensor:
-        """An objective's value; one that the student is trained on is the sum over the models that vote in it."""
+        """An objective's value; where several student models vote, the sum of theirs."""
         objective = self.objectives[who]
         totals = []
         for student, start in self._students(who):
@@ -311,7 +311,7 @@ class DistillModule(LightningModule):
         return torch.stack(totals).sum()
 
     def _students(self, who: str) -> list[tuple[nn.Module, ClientBank | None]]:
-        """Whose score an objective is, each with what it began as where a term asks for it."""
+        """The student models that an objective scores, each with what it began as where a term asks for it."""
         if who == "generator":
             return [(self.student, None)]
         return list(zip_longest(members_of(self.student), cast(list[ClientBank], self.starts)))

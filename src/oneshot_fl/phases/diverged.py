@@ -52,7 +52,7 @@ def not_finite(row: Mapping[str, Any], student: Iterable[str]) -> list[str]:
 
 
 def rates_of(optimizers: Mapping[str, Any]) -> dict[str, float]:
-    """The learning rates that optimisers began with, which is what their keys set, by what they train."""
+    """The learning rate that each optimiser began with, as its key sets it, by what it trains."""
     groups = {who: each.param_groups[0] for who, each in optimizers.items()}
     return {who: group.get("initial_lr", group["lr"]) for who, group in groups.items()}
 

@@ -84,7 +84,7 @@ def _made(name: str, ensemble: Recipe[Ensemble], server: Server) -> Ensemble:
 
 
 class EvaluateModule(LightningModule):
-    """One pass over the test set: every client is asked once for all ensembles that do not ask it themselves."""
+    """One pass over the test set: every client is asked once, for all ensembles that do not ask for themselves."""
 
     def __init__(
         self,

@@ -18,8 +18,8 @@ Counted = tuple[Tensor, int]
 def piecewise(makes: Mapping[str, Callable[[], Counted]], work: Path, task: Task) -> tuple[Tensor, Cost]:
     """All pieces, one behind the other along their first axis, and the cost that the artifact of them has to tell.
 
-    That is what earlier processes spent on pieces that they left, and of those that are made now what was counted: the
-    store measures the rest.
+    That is all that earlier processes spent on the pieces that they left, and the multiply-accumulates of those made
+    now, whose time, memory and energy the store measures.
 
     Args:
         makes: how each piece is made, by the name of its file; one that lies in `work` is read instead.

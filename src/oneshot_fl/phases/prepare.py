@@ -159,7 +159,7 @@ def _what_a_proxy_took_told(name: str, taken: int) -> Iterator[None]:
 
 
 def _read_only(numbers: Labels) -> Labels:
-    """A copy, as torch hands on the memory of an array that must not be written into as if it might be."""
+    """A copy that nobody may write into: torch would share the memory of the original as if anybody might."""
     copied = numbers.copy()
     copied.setflags(write=False)
     return copied

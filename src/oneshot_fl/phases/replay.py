@@ -16,6 +16,7 @@ from torch import Tensor
 from oneshot_fl.code import PACKAGE
 from oneshot_fl.errors import OneshotError, one_line, says_out_of_memory
 from oneshot_fl.models.cost import recorded
+from oneshot_fl.recipe import home_of
 
 T = TypeVar("T")
 G = TypeVar("G")
@@ -39,13 +40,13 @@ def captures(optimizer: torch.optim.Optimizer, parts: Iterable[Any]) -> bool:
 
     A part of a user's own may count its calls, and so may an optimiser of another library.
     """
-    known = type(optimizer) is torch.optim.SGD or (_home(optimizer) == "torch" and "capturable" in optimizer.defaults)
+    known = type(optimizer) is torch.optim.SGD or (home_of(optimizer) == "torch" and "capturable" in optimizer.defaults)
     return known and all(map(is_known, parts))
 
 
 def is_known(part: Any) -> bool:
     """Whether its class is of a package of which we know what a step does, and none of a user's own."""
-    return _home(part) in KNOWN
+    return home_of(part) in KNOWN
 
 
 def to_capture(
@@ -62,11 +63,6 @@ def to_capture(
     own = optimizer.optimizer
     follows = not rate_moves or all(group.get("fused") for group in own.param_groups)
     return own if module.replays and follows and captures(own, parts) else None
-
-
-def _home(part: Any) -> str:
-    """The package that its class is of."""
-    return type(part).__module__.partition(".")[0]
 
 
 def repeated(

@@ -170,7 +170,7 @@ def stratify(
     """Algorithm 2 for every client with a classifier; one artifact per client, resumable after every group of classes.
 
     A client is asked for the classes that it has an output for; its capability for others is 0. Where some client lacks
-    a class, nobody's for its own ones is: a class that no loss moved for is left to those who have it.
+    a class, nobody's capability for a class of its own is 0: one that no loss moved for is left to those who have it.
 
     Args:
         generator: of the images, built from `spec`.

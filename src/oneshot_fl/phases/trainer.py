@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from torch import Tensor
 
 from oneshot_fl.devices import cpu_has_bf16
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.models.layout import to_channels_last
 from oneshot_fl.phases.replay import Replays
 from oneshot_fl.process import Interrupted
@@ -80,7 +80,7 @@ class ChannelsLast(Callback):
 
 
 def multiply_as(settings: TrainerSettings) -> None:
-    """Set the precision of matrix products and convolutions, of which torch knows one a process, to these settings'.
+    """Set the precision of matrix products and convolutions, which holds for the whole process, to these settings'.
 
     Convolutions have a switch of their own, which torch leaves on: on a GPU they would be in TF32 whatever was asked.
     """
@@ -190,5 +190,6 @@ def device_of(settings: TrainerSettings) -> torch.device:
         return make_trainer(settings).strategy.root_device
     except (MisconfigurationException, ValueError, TypeError) as error:
         given = ", ".join(f"trainer.{key}={value}" for key, value in asdict(settings).items())
-        reason = " ".join(str(error).split())
-        raise OneshotError(f"{given}: no such Trainer here ({reason}); use trainer=auto or trainer=cpu") from error
+        raise OneshotError(
+            f"{given}: no such Trainer here ({one_line(error)}); use trainer=auto or trainer=cpu"
+        ) from error

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.code import PACKAGE
-from oneshot_fl.recipe import made_of_ours
+from oneshot_fl.recipe import home_of, made_of_ours
 
 SCALARS = (int, float, complex, str, type(None))
 DEEPEST = 100
@@ -81,14 +81,9 @@ def _of_module(module: nn.Module) -> list[tuple[str, Any]]:
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
-    if _home(optimizer) in SAVE_THEIR_STATE:
+    if home_of(optimizer) in SAVE_THEIR_STATE:
         return []
     return [(f".{name}", value) for name, value in vars(optimizer).items() if name not in OF_OPTIMIZERS]
-
-
-def _home(value: Any) -> str:
-    """The package that its class is of."""
-    return type(value).__module__.partition(".")[0]
 
 
 def _held(value: Any) -> Iterable[Any] | None:
@@ -101,7 +96,7 @@ def _held(value: Any) -> Iterable[Any] | None:
         return [*value.parameters(), *value.buffers(), *(each for _, each in _plain(value))]
     if isinstance(value, torch.Generator):
         return [value.get_state().cpu().numpy().tobytes()]
-    return [value.state_dict()] if _home(value) == "torch" and hasattr(value, "state_dict") else None
+    return [value.state_dict()] if home_of(value) == "torch" and hasattr(value, "state_dict") else None
 
 
 class _Itself:
@@ -122,7 +117,7 @@ class _Look:
     def __init__(self, saved: set[int]) -> None:
         self.saved = saved
         self.seen: dict[int, tuple[int, Any]] = {}
-        """By their `id` what was looked at, as the how manieth, and the object, which keeps its `id` so."""
+        """By `id`: the object's running number, and the object itself, so that nothing else gets its `id` meanwhile."""
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
         """What is equal for as long as the value holds the same; an object like no other where nobody can tell."""
@@ -142,7 +137,7 @@ class _Look:
             return object() if value.is_inference() else (_Itself(value), value._version)
         if (held := _held(value)) is not None:
             return self._all(held, depth)
-        return _Itself(value) if _home(value) in NOT_LOOKED_INTO else self._as_pickled(value, depth)
+        return _Itself(value) if home_of(value) in NOT_LOOKED_INTO else self._as_pickled(value, depth)
 
     def _as_pickled(self, value: Any, depth: int) -> Any:
         """By what `pickle` would write: attributes, slots and items; functions, classes and locks have none of it."""

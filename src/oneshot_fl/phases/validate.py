@@ -70,7 +70,7 @@ def validate(
     parts = list(images.split(batch_size))
     for part in last_joined(parts) if needs_several(ensemble) else parts:
         x = spec.to_input(part.to(device))
-        votes = ask(bank, x, torch.zeros(len(x), dtype=torch.long, device=device), _needs(ensemble))
+        votes = ask(bank, x, torch.zeros(len(x), dtype=torch.long, device=device), needs_of(ensemble))
         teacher = at_least_float32(label_free(ensemble, votes)).log_softmax(1)
         if not teacher.exp().isfinite().all():
             raise OneshotError(f"evaluate.validation: the teacher's answers are not finite; {TURNED_AWAY}")
@@ -78,7 +78,3 @@ def validate(
         different += (teacher.argmax(1) != own.argmax(1)).sum()
         divergence += F.kl_div(own, teacher.exp(), reduction="sum")  # 0 where the teacher excludes a class
     return Validation(of, len(images), float(different) / len(images), float(divergence) / len(images))
-
-
-def _needs(ensemble: EnsembleFunction) -> frozenset[str]:
-    return needs_of(ensemble)

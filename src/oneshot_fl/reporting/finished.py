@@ -34,7 +34,10 @@ MOST_FILES = 200_000
 MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
 ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu", "trainer.cuda_graphs"}
-"""Keys that do not change what a run's folder holds; a dashboard, where there is one, groups runs by their study."""
+"""Keys that change nothing in a run's folder but the rounding of numbers (`workers`, `trainer.cuda_graphs`).
+
+The study counts where a dashboard groups runs by it.
+"""
 LIGHTNINGS = "lightning."
 """What the `_target_` of a logger of Lightning's begins with."""
 WANDBS = ".WandbLogger"

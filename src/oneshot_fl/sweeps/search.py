@@ -83,8 +83,8 @@ def told(value: float, sweeper: str) -> str:
 def best_of(folder: Path, done: Collection[int]) -> str | None:
     """The best trial of the search in `folder` as a line, also written to `best.json`; without one neither is there.
 
-    Of trials that agree equally often the one whose probabilities are nearest counts; those of the same settings are
-    one trial. Of an earlier command's only those count that are not of other code or data.
+    Of trials that agree equally often the one with the nearest probabilities is best; trials of the same settings count
+    as one. Those of an earlier command count where code and data are still the same.
 
     Args:
         done: the numbers of those that this command ran, or found to be done.

@@ -23,7 +23,7 @@ from tests.composing import compose_config
         (["method=dense", "clients=all_cvae"], r"or a method that works on decoders, for instance method=fedcvae_ens$"),
         (
             ["method=fedcvae_ens", "clients=all_cvae", "cvae=fedcvae", "hearing=witnesses"],
-            r"^hearing: hears clients that upload classifiers, and none does; choose hearing=none",
+            r"^hearing: needs clients that upload classifiers, and none does; choose hearing=none",
         ),
         (["method=fedmho_sd", "clients=all_cvae"], r"^method=fedmho_sd: needs clients that upload classifiers"),
         (

@@ -42,6 +42,9 @@ def test_an_image_is_never_moved_by_its_whole_side():
     assert Moved(server_of(), share=0.99, mirrored="never", colour_only=False).most == 7
 
 
-def test_images_too_small_to_be_moved_are_not_mirrored_either():
-    move, x = Moved(server_of(), share=0.0625, mirrored="always", colour_only=False), torch.rand(20, 1, 8, 8)
-    assert torch.equal(move(x, _never_asked, move.draw(20, torch_generator(0))), x)
+def test_images_too_small_to_be_moved_are_mirrored_all_the_same():
+    move, x = Moved(server_of(), share=0.0625, mirrored="always", colour_only=False), torch.rand(1, 1, 8, 8)
+    seen = move(x.expand(20, 1, 8, 8), _never_asked, move.draw(20, torch_generator(0)))
+    mirrored = [torch.equal(each, x[0].flip(2)) for each in seen]
+    assert 0 < sum(mirrored) < 20
+    assert all(same or torch.equal(each, x[0]) for same, each in zip(mirrored, seen, strict=True))
