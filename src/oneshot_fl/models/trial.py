@@ -20,7 +20,9 @@ OTHERWISE = (
     "as F.dropout(x, p, self.training)"
 )
 NO_GRADIENT = "leave torch.no_grad() and .detach() out of its forward"
-NO_LOGITS = "answers with probabilities instead of logits; leave the softmax at its end out"
+SAME_NUMBERS = {"Alias", "Clone", "Reshape", "Slice", "Squeeze", "ToCopy", "Unsqueeze", "View"}
+"""Steps of torch's graphs that compute nothing."""
+NO_LOGITS = "answers with probabilities instead of logits; leave the softmax or sigmoid at its end out"
 
 
 def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
@@ -164,16 +166,17 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
         raise OneshotError(f"{name}: does not run on {tuple(images.shape)} ({named_line(error)})") from error
     for count, answer in zip((2, 1), answers, strict=True):
         _require_a_number_per_class(answer, spec, name, count=count)
-    if are_probabilities(answers[0]):
-        raise OneshotError(f"{name}: {NO_LOGITS}")
     drawn = torch.rand(images.shape, generator=torch_generator(0, "trial"))
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise OneshotError(f"{name}: has no weight that is trained; leave requires_grad_(False) out for some")
     with torch.enable_grad():
-        if not model(images).requires_grad:
+        answer = model(images)
+        if not answer.requires_grad:
             raise OneshotError(
                 f"{name}: its answers have no gradient, so that nothing of it can be trained; {NO_GRADIENT}"
             )
+        if are_probabilities(answer):
+            raise OneshotError(f"{name}: {NO_LOGITS}")
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
     if not alike(model(drawn), model(drawn)):
         raise OneshotError(f"{name}: {OTHERWISE}")
@@ -191,9 +194,24 @@ def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str, *, count
 
 
 def are_probabilities(answer: Tensor) -> bool:
-    """Whether answers `[b, c]` are what a softmax leaves: none below zero, and one in all."""
+    """Whether answers `[b, c]` are what a softmax leaves, none below zero and one in all, or what a sigmoid does.
+
+    Logits may lie between 0 and 1 as well, so that a sigmoid shows by its step in the graph alone.
+
+    Args:
+        answer: as the model computed it, with its graph.
+    """
     sums = answer.sum(dim=1)
-    return bool((answer >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+    of_softmax = bool((answer >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+    return of_softmax or _last_step(answer) in ("SigmoidBackward0", "HardsigmoidBackward0")
+
+
+def _last_step(answer: Tensor) -> str:
+    """The last step of its graph that is more than another shape or type of the same numbers; empty without a graph."""
+    step: Any = answer.grad_fn
+    while step is not None and step.name().rpartition("Backward")[0] in SAME_NUMBERS:
+        step = step.next_functions[0][0]
+    return "" if step is None else str(step.name())
 
 
 def _require_single_precision(model: nn.Module, name: str) -> None:

@@ -46,6 +46,7 @@ def test_an_ordinary_classifier_teaches():
     [
         (FixedLogits([0.0, 1.0, 2.0]), r"^one: its answers have no gradient, and a server inverts it"),
         (nn.Sequential(cnn2(SMALL, norm=False), nn.Softmax(1)), r"^one: answers with probabilities instead of logits"),
+        (nn.Sequential(cnn2(SMALL, norm=False), nn.Sigmoid()), r"^one: answers with probabilities instead of logits"),
         (_Broken(), r"^one: cannot be asked for gradients \(KeyError: 'no way back'\)$"),
     ],
 )

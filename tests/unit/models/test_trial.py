@@ -67,13 +67,13 @@ def test_what_changes_the_images_of_others_is_refused():
 
 
 class _OnlyHere(nn.Linear):
-    """Looks at numbers, which there are none of on `meta`; may end in a softmax, or run on no such images."""
+    """Looks at numbers, which there are none of on `meta`; may end in a softmax or sigmoid, or not run on such images."""
 
     def __init__(
         self,
         spec,
         *,
-        ends_in_softmax=False,
+        end=None,
         needs=0.0,
         several=False,
         double=False,
@@ -82,7 +82,7 @@ class _OnlyHere(nn.Linear):
         blind=False,
     ):
         super().__init__(spec.channels * spec.size**2, spec.classes)
-        self.ends_in_softmax, self.needs, self.several, self.double_ = ends_in_softmax, needs, several, double
+        self.end, self.needs, self.several, self.double_ = end, needs, several, double
         self.squeezed, self.blind = squeezed, blind
         self.requires_grad_(trains)
 
@@ -91,7 +91,7 @@ class _OnlyHere(nn.Linear):
             raise ValueError("too dark")
         logits = super().forward(x.flatten(1))
         logits = logits.double() if self.double_ else logits
-        answer = (logits.softmax(dim=1) if self.ends_in_softmax else logits).squeeze(*self.squeezed)
+        answer = (logits if self.end is None else self.end(logits)).squeeze(*self.squeezed)
         answer = answer.detach() if self.blind else answer
         return (answer, answer) if self.several else answer
 
@@ -99,8 +99,10 @@ class _OnlyHere(nn.Linear):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"ends_in_softmax": True}, "^own: answers with probabilities instead of logits; leave the softmax"),
-        ({"ends_in_softmax": True, "double": True}, "^own: answers with probabilities"),
+        ({"end": nn.Softmax(1)}, "^own: answers with probabilities instead of logits; leave the softmax or sigmoid"),
+        ({"end": nn.Softmax(1), "double": True}, "^own: answers with probabilities"),
+        ({"end": nn.Sigmoid()}, "^own: answers with probabilities"),
+        ({"end": lambda logits: logits.sigmoid().float().view(-1, 3)}, "^own: answers with probabilities"),
         ({"several": True}, "^own: is no classifier, it does not answer with one number per class: .*tuple"),
         ({"squeezed": ()}, r"^own: is no classifier, .*: to one image of 3 classes with shape \[3\]$"),
         ({"trains": False}, r"^own: has no weight that is trained"),
