@@ -67,7 +67,7 @@ def test_what_changes_the_images_of_others_is_refused():
 
 
 class _OnlyHere(nn.Linear):
-    """Looks at numbers, which there are none of on `meta`; may end in a softmax or sigmoid, or not run on such images."""
+    """Looks at numbers, which there are none of on `meta`; may end in a softmax or sigmoid, or run on none."""
 
     def __init__(
         self,
