@@ -22,9 +22,8 @@ def distinct(runs: Iterable[Run]) -> list[Run]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(identity(run), []).append(run)
-    if disputed := sum(any(map(_disagree, alike, alike[1:])) for alike in groups.values()):
-        say(f"{disputed} runs are in these files with two results, not told from when; the one named last counts")
     kept = [_one_of(alike) for alike in groups.values()]
+    _tell_of_other_results(zip(kept, groups.values(), strict=True))
     _tell_of_lost_rows(zip(kept, groups.values(), strict=True))
     done = {run.overrides for run in kept if run.status == "done"}
     return [run for run in kept if run.settings or not run.overrides or run.overrides not in done]
@@ -82,11 +81,21 @@ def _tested(run: Run) -> set[str]:
     return set(((run.summary or {}).get("ensemble") or {}).get("rows") or ())
 
 
-def _disagree(older: Run, run: Run) -> bool:
-    """Whether two runs have other results and it is not known which came first."""
-    first, second = (one.summary or {} for one in (older, run))
-    timed = older.folder or run.folder or WRITTEN in first or WRITTEN in second
-    return not timed and first.get("server") != second.get("server")
+def _tell_of_other_results(groups: Iterable[tuple[Run, list[Run]]]) -> None:
+    """Say of how many runs there are other results too, which no table shows."""
+    disputed = [kept for kept, alike in groups if _disagree(alike)]
+    timed = [run for run in disputed if WRITTEN in (run.summary or {})]
+    if untimed := len(disputed) - len(timed):
+        say(f"{untimed} runs are in these files with two results, not told from when; the one named last counts")
+    if timed:
+        where = f", here that of {timed[0].folder}" if timed[0].folder else ""
+        say(f"{len(timed)} runs are here with more than one result; the newest counts{where}")
+
+
+def _disagree(alike: list[Run]) -> bool:
+    """Whether runs alike found different things."""
+    found = [run.summary.get("server") for run in alike if run.summary]
+    return any(each != found[0] for each in found)
 
 
 def identity(run: Run) -> str:

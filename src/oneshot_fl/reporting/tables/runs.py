@@ -1,7 +1,7 @@
 """Runs read from summaries, and from the traces of those that have none."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -97,7 +97,9 @@ def _with_data(run: Run, more: Settings) -> Run:
 def _read_all(paths: Sequence[Path]) -> list[Run]:
     """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
     parsed = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
-    parsed.sort(key=_time)  # which leaves what is equally old in its order
+    ended = {folder: end for record, _, folder in parsed if folder is not None and (end := _ended(record))}
+    parsed = [({**record, **_time(place, folder, ended)}, place, folder) for record, place, folder in parsed]
+    parsed.sort(key=lambda read: read[0].get(WRITTEN, 0.0))  # which leaves what is equally old in its order
     records = [record for record in parsed if not _passed_over(*record)]
     finished = {folder for record, _, folder in records if folder is not None and "server" in record}
     studies: dict[Path, frozenset[str]] = {}
@@ -113,11 +115,20 @@ def _read_all(paths: Sequence[Path]) -> list[Run]:
     return [replace(run, studies=studies[run.folder]) if run.summary and run.folder in studies else run for run in runs]
 
 
-def _time(read: tuple[dict[str, Any], str, Path | None]) -> float:
-    """When a record was written; a line of an earlier version's file is older than all others."""
-    record, place, folder = read
-    told = record.get(WRITTEN) if folder is None else Path(place).stat().st_mtime
-    return float(told) if isinstance(told, int | float) else 0.0
+def _ended(record: Mapping[str, Any]) -> float | None:
+    """When a run with a result ended, as its trace tells; None of anything else."""
+    begun, seconds = record.get("begun"), record.get("seconds")
+    if record.get("status") != "done" or not isinstance(begun, float) or not isinstance(seconds, int | float):
+        return None
+    return round(begun + seconds, 3)
+
+
+def _time(place: str, folder: Path | None, ended: Mapping[Path, float]) -> dict[str, float]:
+    """When a record was written that does not say so itself; a line of an earlier version's file tells nothing of it.
+
+    A trace goes along where a folder is copied, while the copy's files are new.
+    """
+    return {} if folder is None else {WRITTEN: ended.get(folder) or round(Path(place).stat().st_mtime, 3)}
 
 
 def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> bool:
@@ -161,7 +172,7 @@ def _is_json(text: str) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         raise OneshotError(f"{path}: not what this version writes (it is no text); {GIVE}") from error
     except OSError as error:
@@ -177,18 +188,13 @@ def collect(runs: Iterable[Run], file: Path) -> None:
     Raises:
         OneshotError: it cannot be written.
     """
-    lines = [json.dumps(_slim(run.summary) | _written(run) | _other_studies(run)) for run in runs if run.summary]
+    lines = [json.dumps(_slim(run.summary) | _other_studies(run)) for run in runs if run.summary]
     make_folder(file.parent)
     write_atomically(file, "".join(f"{line}\n" for line in lines))
 
 
 def _slim(summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "rounds": [_accuracy_only(row) for row in summary["rounds"]]}
-
-
-def _written(run: Run) -> dict[str, float]:
-    """A run from a file has it already, or had none there."""
-    return {} if run.folder is None else {WRITTEN: round((run.folder / SUMMARY).stat().st_mtime, 3)}
 
 
 def _other_studies(run: Run) -> dict[str, list[str]]:
@@ -235,6 +241,18 @@ def _foreign(place: str, why: str) -> OneshotError:
     return OneshotError(f"{place}: not what this version writes ({why}); {'run it again' if damaged else GIVE}")
 
 
+def _impossible(record: Mapping[str, Any]) -> Iterator[str]:
+    """What no run writes among the figures that every table is made of."""
+    if type(seed := record.get("seed", 0)) is not int:
+        yield f"seed: {seed!r} is no whole number"
+    server, ensemble = record.get("server") or {}, record.get("ensemble") or {}
+    rows = {f"ensemble.rows.{name}": value for name, value in (ensemble.get("rows") or {}).items()}
+    told = {f"server.{key}": server.get(key) for key in ("accuracy_last", "accuracy_best")} | rows
+    for name, value in told.items():
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
+            yield f"{name}: {value!r} is no accuracy between 0 and 1"
+
+
 def begun(record: Mapping[str, Any]) -> Run:
     """A run of which there is only its record yet."""
     return Run(**{name: record[name] for name in FACTS}, usual_rounds=record["usual_rounds"], status="unfinished")
@@ -248,6 +266,8 @@ def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
         overrides, searched, studies = (tuple(record.get(key) or ()) for key in ("overrides", "searched", "studies"))
     except (KeyError, TypeError) as error:
         raise _foreign(place, repr(error) if record.keys() & OURS else NEITHER) from error
+    if wrong := next(_impossible(record), None):
+        raise _foreign(place, wrong)
     facts["usual_rounds"] = record.get("usual_rounds")
     known = {**facts, "folder": folder, "overrides": overrides, "searched": searched, "complete": "overrides" in record}
     if "server" in record:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 
 import pytest
 
@@ -270,6 +271,19 @@ def test_a_run_and_its_copies_are_read_once_and_are_as_new_as_the_newest(tmp_pat
     assert runs[1].all_studies == ("fedavg", "copied")
 
 
+def test_a_copy_of_an_older_result_is_no_newer_for_being_copied(tmp_path, capsys):
+    for folder, begun, accuracy, at in (("new", 2.0, 0.2, 2), ("old", 1.0, 0.1, 1), ("copy of old", 1.0, 0.1, 3)):
+        _summary(tmp_path / folder, server={"accuracy_last": accuracy}, at=at)
+        _write(tmp_path / folder / "run.json", status="done", begun=begun, seconds=0.5, at=at)
+    (run,) = read_runs([tmp_path])
+    assert run.summary["server"]["accuracy_last"] == 0.2
+    assert f"1 runs are here with more than one result; the newest counts, here that of {tmp_path / 'new'}" in (
+        capsys.readouterr().err
+    )
+    collect(every_run([tmp_path]), tmp_path / "all.jsonl")
+    assert [run.summary["written"] for run in every_run([tmp_path / "all.jsonl"])] == [1.5, 2.5]
+
+
 def test_traces_that_are_named_themselves_are_each_read(tmp_path):
     for seed in (0, 1):
         _write(tmp_path / str(seed) / "run.json", seed=seed, status="failed")
@@ -284,7 +298,7 @@ def test_of_two_files_the_newer_result_counts_in_whatever_order_they_are_named(t
     collect(read_runs([tmp_path / "new.jsonl"]), tmp_path / "new.jsonl")  # which leaves its time as it was
     (run,) = read_runs([tmp_path / word for word in words])
     assert run.summary["server"]["accuracy_last"] == 0.2
-    assert capsys.readouterr().err == ""
+    assert "1 runs are here with more than one result; the newest counts" in capsys.readouterr().err
 
 
 def test_of_two_results_without_a_time_the_last_named_counts_and_that_is_told(tmp_path, capsys):
@@ -309,6 +323,27 @@ def test_an_accuracy_that_is_no_number_is_refused_by_name(tmp_path, word):
     (tmp_path / "summary.json").write_text(line)
     with pytest.raises(OneshotError, match=rf"summary.json: .*{word} stands where a number should"):
         read_runs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"seed": "1"}, "seed: '1' is no whole number"),
+        ({"seed": 1.0}, "seed: 1.0 is no whole number"),
+        ({"server": {"accuracy_last": "0.5"}}, "server.accuracy_last: '0.5' is no accuracy between 0 and 1"),
+        ({"server": {"accuracy_last": 97.0}}, "server.accuracy_last: 97.0 is no accuracy"),
+        ({"ensemble": {"rows": {"uniform": -0.2}}}, "ensemble.rows.uniform: -0.2 is no accuracy"),
+    ],
+)
+def test_figures_that_no_run_writes_are_refused_by_name(tmp_path, changes, line):
+    _summary(tmp_path / "run", **changes)
+    with pytest.raises(OneshotError, match=rf"run/summary\.json: not what this version writes \({re.escape(line)}"):
+        read_runs([tmp_path])
+
+
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
+    (tmp_path / "all.jsonl").write_text(json.dumps({**RECORD, **RESULT}) + "\n", encoding="utf-8-sig")
+    assert len(read_runs([tmp_path / "all.jsonl"])) == 1
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
