@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.aligned import told_by_others
 from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
@@ -16,7 +17,7 @@ from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.uploads import Server, known_classes
 from oneshot_fl.parts.view import EnsembleFunction, Votes, answered, taught
-from oneshot_fl.recipe import needs_of
+from oneshot_fl.recipe import made_of_ours, needs_of
 from oneshot_fl.values import NotNegative
 
 LOGITS_AT_ONCE = 2**24
@@ -191,7 +192,7 @@ def label_free(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ense
         key: of the ensemble in the configuration, as errors name it.
 
     Raises:
-        OneshotError: the ensemble writes into the votes.
+        OneshotError: the ensemble writes into the votes, or looks at a label that it does not declare.
     """
 
     def scores(label: int) -> Tensor:
@@ -199,7 +200,10 @@ def label_free(ensemble: EnsembleFunction, votes: Votes, key: str = "method.ense
         return of_label.log_softmax(1)
 
     if "labels" not in needs_of(ensemble):
-        return scores(0)
+        free = scores(0)
+        if not made_of_ours(ensemble) and torch.equal(free, scores(0)) and not torch.equal(free, scores(1)):
+            raise OneshotError(f"{key}: answers by votes.y and does not say so; add `labels` to the ensemble's `needs`")
+        return free
     if at_once := getattr(ensemble, "label_scores", None):
         found: Tensor = at_once(votes)
         return found

@@ -129,7 +129,8 @@ class EvaluateModule(LightningModule):
             self._support.append(clients_support(votes.P, server, self.known).cpu())
             named = zip(self.names, self.ensembles, strict=True)
             answers = [
-                label_free(each, votes, f"evaluate.ensembles.{name}, or method.ensemble") for name, each in named
+                label_free(each, votes._replace(P=votes.P.clone()), f"evaluate.ensembles.{name}, or method.ensemble")
+                for name, each in named
             ]
             return [*votes.P, *answers]
 

@@ -121,6 +121,23 @@ def test_label_free_keeps_the_ranking_of_ensembles_that_do_not_look_at_the_label
     assert_close(label_free(ensemble, votes_of(logits)), logits.mean(0).log_softmax(1))
 
 
+class _Swayed(LogitAverage):
+    """Adds 5 to the logit of the label that an image was made for."""
+
+    def forward(self, votes):
+        return super().forward(votes) + 5 * nn.functional.one_hot(votes.y, votes.P.shape[2])
+
+
+class _SwayedAndSaysSo(_Swayed):
+    needs = _Swayed.needs | {"labels"}
+
+
+def test_an_ensemble_that_looks_at_the_label_without_saying_so_is_no_teacher_on_test_images():
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: answers by votes\.y and does not say so; add `labels`"):
+        label_free(_Swayed(_server(1, 3)), VOTES)
+    assert torch.isfinite(label_free(_SwayedAndSaysSo(_server(1, 3)), VOTES)).all()
+
+
 def test_label_free_scores_every_class_under_its_own_hypothesis():
     # U of the hand-worked example: U_r = [[.75, .25], [.2, .8]], U_c = [[.75, .2], [.25, .8]]
     server = _server(1, 1, guidance=torch.tensor([[3.0, 1.0], [1.0, 4.0]]))

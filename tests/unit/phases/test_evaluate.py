@@ -12,7 +12,7 @@ from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.ensembles import LabelShareWeighted, LogitAverage, SizeWeighted
 from oneshot_fl.phases.evaluate import Accuracies, evaluate
 from oneshot_fl.phases.evaluate import tested_ensembles as ensembles_to_test  # pytest collects what is called test*
-from tests.parts import recipe_of, server_of
+from tests.parts import FixedLogits, recipe_of, server_of
 
 
 def test_accuracies_are_fractions_of_the_test_set(spec, context, fixed_logits):
@@ -139,6 +139,15 @@ def test_an_ensemble_that_writes_into_the_votes_spoils_no_other_row(spec, contex
         OneshotError, match=r"^evaluate\.ensembles\.trimmed, or method\.ensemble: .*writes into the votes"
     ):
         evaluate(test, clients, clients[0], ensembles, context=context)
+
+
+def test_what_an_ensemble_writes_past_torch_spoils_no_client_and_no_other_row(spec, context):
+    test = ImageBatches(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4).long(), spec=spec, batch_size=2)
+    clients = [FixedLogits([1.0, 0.0, 0.0]), FixedLogits([1.0, 0.0, 0.0])]
+    past = _Writes(server_of(), lambda votes: votes.P.data.mul_(-1))
+    found = evaluate(test, clients, clients[0], {"past": past, "uniform": LogitAverage(server_of())}, context=context)
+    assert found.accuracies.clients == [1.0, 1.0]
+    assert found.accuracies.ensembles == {"past": 0.0, "uniform": 1.0}
 
 
 def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(spec, context):

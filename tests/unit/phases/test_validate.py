@@ -86,4 +86,4 @@ def test_an_ensemble_that_normalises_by_the_batch_never_gets_one_image_alone(ima
             return votes.P.mean(0)
 
     _validate(images[:7], _ByBrightness(), [_ByBrightness()], ByTheBatch())
-    assert sizes == [3, 4]
+    assert set(sizes) == {3, 4}
