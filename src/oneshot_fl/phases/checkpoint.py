@@ -13,7 +13,7 @@ from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.parts.slots import of_source
-from oneshot_fl.phases.unsaved import changed, traces
+from oneshot_fl.phases.unsaved import IN_CLASS, changed, traces
 from oneshot_fl.process import say
 from oneshot_fl.seeds import rng_states, set_rng_states
 
@@ -113,6 +113,15 @@ class RoundCheckpoint(Callback):
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say what a later run of this process would begin with, and one of its own would not."""
+        left = changed(self.began, _traces(pl_module, trainer.optimizers))
+        if shared := [name for name in left if name.endswith(f"{IN_CLASS})")]:
+            say(
+                f"distillation: {', '.join(shared)}, has changed, and the next run of this process begins with that; "
+                "set it in __init__"
+            )
+
     def _batch_file(self, number: int) -> Path:
         return self.folder / f"batch-{number:06d}.pt"
 
@@ -136,4 +145,5 @@ def _chosen(module: Any) -> dict[str, Any]:
 
 def _traces(module: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any]:
     """What tells whether plain attributes of users' parts and optimisers are others by now."""
-    return traces(_chosen(module), _lasting(module).values(), dict(zip(module.factories, optimizers, strict=True)))
+    lasting = [*_lasting(module).values(), module.bank]  # uploads are looked after by themselves
+    return traces(_chosen(module), lasting, dict(zip(module.factories, optimizers, strict=True)))

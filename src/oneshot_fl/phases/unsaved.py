@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from oneshot_fl.artifacts import tensor_hash
 from oneshot_fl.code import PACKAGE
 from oneshot_fl.recipe import home_of, made_of_ours
 
@@ -20,6 +21,8 @@ OF_OPTIMIZERS |= {"_need_device_dtype_check_for_fused"}
 """What every optimiser has, its `state` and groups among it, which are saved, and a switch of those that are fused."""
 SAVE_THEIR_STATE = {PACKAGE, "torch", "pytorch_optimizer"}
 """Packages whose optimisers keep all of it in `state`."""
+IN_CLASS = ", in its class"
+"""How the name ends of what lies in a class, where the next run of the same process finds it."""
 NOT_LOOKED_INTO = {PACKAGE, "torch", "torchvision", "lightning"}
 """Packages whose objects are let be: they keep nothing for parts, or lead everywhere."""
 
@@ -29,7 +32,7 @@ def traces(
 ) -> dict[str, Any]:
     """What stays equal for as long as the plain attributes of users' parts and optimisers do, by what they are.
 
-    Tensors are told by their counters of writes, all else by what it holds. It is for comparison in one process only.
+    Attributes of their classes are among them. It is for comparison in one process only.
 
     Args:
         parts: by what they are; ours are left out.
@@ -66,11 +69,10 @@ def _left_out(module: nn.Module) -> list[tuple[str, Any]]:
 def _plain(part: Any) -> list[tuple[str, Any]]:
     """A part's plain attributes, and those of the modules in it that are not ours, each with its dotted name."""
     if not isinstance(part, nn.Module):
-        return (
-            [(f".{name}", value) for name, value in vars(part).items()] if hasattr(part, "__dict__") else [("", part)]
-        )
+        own = [(f".{name}", value) for name, value in vars(part).items()] if hasattr(part, "__dict__") else [("", part)]
+        return [*own, *_of_class(part)]
     modules = [(f".{path}" if path else "", each) for path, each in part.named_modules() if not made_of_ours(each)]
-    return [(f"{path}.{name}", value) for path, each in modules for name, value in _of_module(each)]
+    return [(f"{path}.{name}", value) for path, each in modules for name, value in _of_module(each)] + _of_class(part)
 
 
 def _of_module(module: nn.Module) -> list[tuple[str, Any]]:
@@ -78,6 +80,15 @@ def _of_module(module: nn.Module) -> list[tuple[str, Any]]:
     own = [(name, value) for name, value in vars(module).items() if name not in OF_MODULES]
     made = {name for name, _ in own if {f"{name}_orig", f"{name}_g"} & module._parameters.keys()}
     return [(name, value) for name, value in own if name not in made] + _left_out(module)
+
+
+def _of_class(part: Any) -> list[tuple[str, Any]]:
+    """What lies in the classes of a part that are a user's own: all objects of them share it."""
+    own = [
+        each for each in type(part).__mro__ if each.__module__.partition(".")[0] not in {*NOT_LOOKED_INTO, "builtins"}
+    ]
+    found = {name: value for each in reversed(own) for name, value in vars(each).items() if not name.startswith("__")}
+    return [(f".{name}{IN_CLASS}", value) for name, value in found.items()]
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
@@ -134,7 +145,8 @@ class _Look:
         if isinstance(value, bytes | bytearray):
             return hashlib.sha256(value).digest()
         if isinstance(value, Tensor):
-            return object() if value.is_inference() else (_Itself(value), value._version)
+            readable = value.layout == torch.strided and not value.is_meta
+            return (_Itself(value), value.dtype, tensor_hash([value])) if readable else object()
         if (held := _held(value)) is not None:
             return self._all(held, depth)
         return _Itself(value) if home_of(value) in NOT_LOOKED_INTO else self._as_pickled(value, depth)

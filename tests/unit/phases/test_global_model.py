@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -682,6 +683,28 @@ class Ramp:
     def __call__(self, view):
         self._calls += 1
         return 0.01 * self._calls * view.student.square().mean()
+
+
+class Sharing:
+    """A term that counts its calls in its class, for all objects of it together."""
+
+    needs = frozenset()
+    calls: ClassVar[list[int]] = []
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, view):
+        self.calls.append(1)
+        return view.student.square().mean()
+
+
+def test_what_a_later_run_of_the_same_process_would_begin_with_is_told(data, server, context, capsys):
+    _distill(data, server, context, _method(student={"kl": KL, "mine": recipe_of(Sharing, weight=1.0)}))
+    told = "student.mine (Sharing.calls, in its class), has changed, and the next run of this process begins with that"
+    assert told in capsys.readouterr().err
+    _distill(data, server, context, _method(ensemble=recipe_of(Counted)))
+    assert "has changed" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,9 @@ def _holding(value) -> Part:
         ({1, 2}, lambda held: held.__ixor__({2, 3})),
         (bytearray(b"ab"), lambda held: held.__setitem__(0, 0)),
         (torch.zeros(2), lambda held: held.add_(1)),
+        (torch.zeros(2), lambda held: held.data.add_(1)),
+        (torch.zeros(2, dtype=torch.bfloat16), lambda held: held.data.add_(1)),
+        (torch.zeros(2), lambda held: held.numpy().__setitem__(0, 1)),
         ([torch.zeros(2)], lambda held: held[0].add_(1)),
         (torch.Generator(), lambda held: torch.rand(1, generator=held)),
         (np.random.default_rng(0), lambda held: held.random()),
@@ -93,6 +96,23 @@ def _holding(value) -> Part:
 )
 def test_whatever_changes_inside_is_seen(value, change):
     assert _changed(_holding(value), lambda part: change(part._held)) == ["term (Part._held)"]
+
+
+class Sharing(Part):
+    """A part that keeps what it saw in its class."""
+
+    seen: list[int] = []  # the slip that is looked for
+
+
+class SharingModule(nn.Module):
+    seen: list[int] = []
+
+
+@pytest.mark.parametrize("kind", [Sharing, SharingModule])
+def test_what_lies_in_a_class_is_seen(kind):
+    told = _changed(kind(), lambda part: part.seen.append(1))
+    assert told == [f"term ({kind.__name__}.seen, in its class)"]
+    kind.seen.clear()
 
 
 @pytest.mark.parametrize(
