@@ -92,6 +92,14 @@ def test_everybody_who_is_awaited_is_asked(server, tmp_path):
     assert json.loads((tmp_path / "nodes.json").read_text()) == {"3": "did not answer", "5": "did not answer"}
 
 
+def test_where_fewer_have_come_than_were_awaited_those_are_asked_and_that_is_told(server, tmp_path, capsys):
+    grid = Grid([5])
+    with pytest.raises(ValueError, match="no client sent an upload"):
+        server.main(grid, _context(tmp_path))
+    assert grid.asked == [5]
+    assert "clients=2: 1 are connected after wait=0 seconds; they go on" in capsys.readouterr().out
+
+
 def test_nobody_is_asked_where_more_have_come_than_were_awaited(server, tmp_path):
     grid = Grid([3, 5, 8])
     with pytest.raises(ValueError, match="clients=2: 3 clients are connected; set clients to 3, or "):

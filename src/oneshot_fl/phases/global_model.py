@@ -120,7 +120,7 @@ def distill(
     state, ensemble, synthetic, held = (_only(name, artifact.tensors) for name in parts)
     model = load_model(build(), state, f"server ({context.store.root}/distill/{artifact.key})")
     report(artifact.facts["history"])
-    report.finish(from_store=artifact.from_store)
+    report.finish(from_store=artifact.from_store, images=synthetic.get("images"))
     return Distilled(
         model,
         artifact.facts["history"],
@@ -289,10 +289,12 @@ class _RoundReport:
         self.log, self.seen, self.rounds, self.spec = context.log, 0, rounds, spec
         self.task = context.progress.task("distillation", rounds, "rounds")
 
-    def finish(self, *, from_store: bool) -> None:
-        """The phase is over."""
+    def finish(self, *, from_store: bool, images: Tensor | None) -> None:
+        """The phase is over; of rounds from the store the last one's images are all that is left."""
         if from_store:
             self.task.from_store(self.rounds)
+            if images is not None and len(images) and self.log.shows_images:
+                self.log.images("distill/images", images[:SHOWN], self.seen)
         self.task.finish()
 
     def of_round(self, module: DistillModule) -> None:

@@ -39,6 +39,7 @@ picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) 
 picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)
 pixels = np.asarray(picture, np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255
 ```"""
+HELD_BACK = "training images held back (`development=true`)"
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
@@ -53,13 +54,13 @@ def model_card(served: ServedModel, summary: Mapping[str, Any] | None, files: Se
     """The card of a model that was exported to `files`; with the figures of `summary`, where a run left one.
 
     Args:
-        summary: of a run, or of an aggregation, which has no figures of classes.
+        summary: of a run, or of an aggregation, which has figures where it was given a test set.
     """
-    of_run = None if summary is None or is_of_aggregation(summary) else summary
-    figures = [_figures(of_run)] if of_run else []
+    told = summary if summary is not None and "by_class" in summary["server"] else None
+    figures = [_figures(told)] if told else []
     tested = summary is not None and summary["server"]["accuracy_last"] is not None
     limits = LIMITS.format(tested=TESTED if tested else UNTESTED)
-    parts = [_title(summary), _what(served, summary), _usage(served, files), _classes(served, of_run), *figures, limits]
+    parts = [_title(summary), _what(served, summary), _usage(served, files), _classes(served, told), *figures, limits]
     return "\n\n".join(parts) + "\n"
 
 
@@ -194,7 +195,7 @@ def _classes(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
 
 
 def _figures(summary: Mapping[str, Any]) -> str:
-    on = "training images held back (`development=true`)" if is_of_development(summary) else "the test set"
+    on = "the test set" if is_of_aggregation(summary) or not is_of_development(summary) else HELD_BACK
     server = summary["server"]
     fitted = server["calibration"]
     after = f", {_percent(fitted['ece'])} with the temperature" if fitted else ""

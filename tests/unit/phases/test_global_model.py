@@ -36,6 +36,7 @@ from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.distill import Distillation, DistillModule
 from oneshot_fl.phases.global_model import StudentPlan, distill
 from oneshot_fl.store import Store
+from oneshot_fl.tracking.loggers import RunLog
 from tests.parts import SMALL as SPEC
 from tests.parts import Momentum, recipe_of, server_of
 
@@ -683,6 +684,29 @@ class Ramp:
     def __call__(self, view):
         self._calls += 1
         return 0.01 * self._calls * view.student.square().mean()
+
+
+class Looks:
+    """A receiver of images, of which it keeps the round and the number."""
+
+    shows_images = True
+
+    def __init__(self):
+        self.seen = []
+
+    def log(self, metrics, step):
+        """Nobody looks at these."""
+
+    def images(self, name, images, step):
+        self.seen.append((name, step, len(images), images.dtype))
+
+
+def test_of_rounds_from_the_store_the_last_ones_images_are_logged(data, server, context):
+    first, second = (replace(context, log=RunLog([Looks()])) for _ in range(2))
+    for each in (first, second):
+        _distill(data, server, each, _method())
+    assert [step for _, step, *_ in first.log.sinks[0].seen] == [1, 2, 3, 4]
+    assert second.log.sinks[0].seen == [("distill/images", 4, 12, torch.uint8)]
 
 
 class Sharing:

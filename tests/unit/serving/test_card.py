@@ -213,6 +213,13 @@ def test_a_model_of_uploads_is_told_by_them_and_by_its_one_figure():
     assert "It has no figures here:" in untested
 
 
+def test_a_model_of_uploads_that_was_tested_tells_of_its_classes():
+    tested = {**SUMMARY["server"], **OF_UPLOADS["server"]}
+    lines = model_card(SERVED, {**OF_UPLOADS, "server": tested}, []).splitlines()
+    for line in ("| 0 | healthy | 8 | 75.0% | 0.900 |", "## On the test set", "| 50.0% | 100.0% |"):
+        assert line in lines
+
+
 HOSTILE = ("<img src=x>", "![x](http://a.example/t.png)", "a|b", "5. *b*", "- `c`", "[d](javascript:alert(1))", "&lt;")
 HONEST = ("T-shirt", "digit_3", "1.5 mm", "café, noir", "it's")
 
