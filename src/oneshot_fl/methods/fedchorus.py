@@ -24,7 +24,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 9: teacher sum_k w_k p_k, w_k ~ exp(sharpness e_k - doubt H(p_k)) | `EvidenceWeighted` | `method.ensemble` |
 | Eq. 9': w_k ~ exp(-sharpness H(p_k)) | `parts.ensembles.EntropyWeighted` | `method/ensemble=entropy` |
 | Eq. 9'': in the last three tenths of the rounds the w_k of Eq. 12 | `EvidenceWeighted.refit` | `.self_gated` |
-| where two clients show a class, in the mean over those shown: 1 / sum_k q_k(y)^2 >= 2 | `mean_owners` | `.owners` |
+| where clients share classes: 1 / sum_k q_k(y)^2 >= 1.1 in the mean over those shown | `mean_owners` | `.owners` |
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored likewise, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
