@@ -76,9 +76,7 @@ def come(grid: Grid, wanted: int, seconds: float) -> list[int]:
     if not nodes:
         raise ValueError(f"no client is connected to this SuperLink after wait={seconds:g} seconds")
     if len(nodes) < wanted:
-        print(
-            f"clients={wanted}: {len(nodes)} are connected after wait={seconds:g} seconds; they go on", flush=True
-        )
+        print(f"clients={wanted}: {len(nodes)} are connected after wait={seconds:g} seconds; they go on", flush=True)
     return nodes
 
 

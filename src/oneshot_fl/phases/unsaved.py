@@ -110,6 +110,14 @@ def _held(value: Any) -> Iterable[Any] | None:
     return [value.state_dict()] if home_of(value) == "torch" and hasattr(value, "state_dict") else None
 
 
+def _numbers(tensor: Tensor) -> Any:
+    """What a tensor holds, also where it was written past torch; an object like no other where nobody can read it."""
+    try:
+        return tensor_hash([tensor])
+    except (RuntimeError, NotImplementedError):  # sparse, nested, conjugate, without numbers
+        return object()
+
+
 class _Itself:
     """An object that is like itself only; it is held, lest another takes its place in memory."""
 
@@ -145,8 +153,7 @@ class _Look:
         if isinstance(value, bytes | bytearray):
             return hashlib.sha256(value).digest()
         if isinstance(value, Tensor):
-            readable = value.layout == torch.strided and not value.is_meta
-            return (_Itself(value), value.dtype, tensor_hash([value])) if readable else object()
+            return _Itself(value), value.dtype, _numbers(value)
         if (held := _held(value)) is not None:
             return self._all(held, depth)
         return _Itself(value) if home_of(value) in NOT_LOOKED_INTO else self._as_pickled(value, depth)

@@ -125,6 +125,12 @@ def test_an_attribute_that_comes_goes_or_is_replaced_is_seen(made):
     assert _changed(_holding(made()), lambda part: setattr(part, "_held", 7)) == ["term (Part._held)"]
 
 
+@pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.zeros(2, device="meta")], ids=["sparse", "meta"])
+def test_of_a_tensor_whose_numbers_nobody_can_read_none_can_tell(tensor):
+    part = _holding(tensor)
+    assert changed(*(traces({"term": part}, [], {}) for _ in range(2))) == ["term (Part._held)"]
+
+
 def test_a_tensor_that_is_made_anew_every_time_never_takes_the_place_of_the_first():
     part = _holding(torch.zeros(2))
     before = traces({"term": part}, [], {})
