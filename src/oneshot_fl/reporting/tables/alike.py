@@ -9,9 +9,6 @@ from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.differences import canonical
 from oneshot_fl.reporting.tables.run import Run
 
-WRITTEN = "written"
-"""The key of a collected line that tells its time."""
-
 
 def distinct(runs: Iterable[Run]) -> list[Run]:
     """Of runs alike (settings and seed) a done one, else the newer; `runs` come oldest first.
@@ -84,7 +81,7 @@ def _tested(run: Run) -> set[str]:
 def _tell_of_other_results(groups: Iterable[tuple[Run, list[Run]]]) -> None:
     """Say of how many runs there are other results too, which no table shows."""
     disputed = [kept for kept, alike in groups if _disagree(alike)]
-    timed = [run for run in disputed if WRITTEN in (run.summary or {})]
+    timed = [run for run in disputed if run.written is not None]
     if untimed := len(disputed) - len(timed):
         say(f"{untimed} runs are in these files with two results, not told from when; the one named last counts")
     if timed:

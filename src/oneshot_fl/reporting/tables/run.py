@@ -46,6 +46,8 @@ class Run:
     """What the budget has for methods that do not say how many rounds they need; earlier versions did not tell."""
     studies: frozenset[str] = frozenset()
     """Of other runs with the same settings and seed, which this one stands for."""
+    written: float | None = None
+    """When its result was, in seconds since 1970; collected lines of earlier versions do not tell."""
 
     def setting(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key of the settings, `distill.rounds`."""

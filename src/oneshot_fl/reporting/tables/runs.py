@@ -10,11 +10,13 @@ from oneshot_fl.config.record import SUMMARY, TRACE
 from oneshot_fl.disk import folders_below, make_folder, reason, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
-from oneshot_fl.reporting.tables.alike import WRITTEN, distinct, for_all
+from oneshot_fl.reporting.tables.alike import distinct, for_all
 from oneshot_fl.reporting.tables.chosen import across, runs_with
 from oneshot_fl.reporting.tables.differences import Settings, canonical
 from oneshot_fl.reporting.tables.run import DATA_FOUND, Run, Status
 
+WRITTEN = "written"
+"""The key of a collected line that tells its time."""
 LEFT = (SUMMARY, TRACE)
 """What a run leaves in its folder."""
 STATUSES: dict[str, Status] = {"failed": "failed", "interrupted": "interrupted"}
@@ -50,7 +52,7 @@ def every_run(paths: Iterable[Path]) -> list[Run]:
 
 def _result(summary: dict[str, Any]) -> str:
     """A text that no two runs leave, as it holds their times, and that a folder and a file of `collect` share."""
-    return json.dumps({key: value for key, value in _slim(summary).items() if key != WRITTEN}, sort_keys=True)
+    return json.dumps(_slim(summary), sort_keys=True)
 
 
 def same_data_alike(runs: list[Run]) -> list[Run]:
@@ -188,13 +190,17 @@ def collect(runs: Iterable[Run], file: Path) -> None:
     Raises:
         OneshotError: it cannot be written.
     """
-    lines = [json.dumps(_slim(run.summary) | _other_studies(run)) for run in runs if run.summary]
+    lines = [json.dumps(_slim(run.summary) | _written(run) | _other_studies(run)) for run in runs if run.summary]
     make_folder(file.parent)
     write_atomically(file, "".join(f"{line}\n" for line in lines))
 
 
 def _slim(summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "rounds": [_accuracy_only(row) for row in summary["rounds"]]}
+
+
+def _written(run: Run) -> dict[str, float]:
+    return {} if run.written is None else {WRITTEN: run.written}
 
 
 def _other_studies(run: Run) -> dict[str, list[str]]:
@@ -271,7 +277,7 @@ def _run(record: dict[str, Any], place: str, folder: Path | None) -> Run:
     facts["usual_rounds"] = record.get("usual_rounds")
     known = {**facts, "folder": folder, "overrides": overrides, "searched": searched, "complete": "overrides" in record}
     if "server" in record:
-        summary = {key: value for key, value in record.items() if key != "studies"}
-        return Run(**known, status="done", summary=summary, studies=frozenset(studies))
+        summary = {key: value for key, value in record.items() if key not in ("studies", WRITTEN)}
+        return Run(**known, status="done", summary=summary, studies=frozenset(studies), written=record.get(WRITTEN))
     reason = "its summary is missing" if record.get("status") == "done" else record.get("error", "")
     return Run(**known, status=status or "unfinished", error=reason)

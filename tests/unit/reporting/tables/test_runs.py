@@ -281,7 +281,7 @@ def test_a_copy_of_an_older_result_is_no_newer_for_being_copied(tmp_path, capsys
         capsys.readouterr().err
     )
     collect(every_run([tmp_path]), tmp_path / "all.jsonl")
-    assert [run.summary["written"] for run in every_run([tmp_path / "all.jsonl"])] == [1.5, 2.5]
+    assert [run.written for run in every_run([tmp_path / "all.jsonl"])] == [1.5, 2.5]
 
 
 def test_traces_that_are_named_themselves_are_each_read(tmp_path):
