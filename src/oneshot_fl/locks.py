@@ -89,9 +89,7 @@ def _mount_of(folder: Path, mountinfo: str) -> tuple[str, set[str]]:
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
-        places[Path(OCTAL.sub(lambda byte: chr(int(byte[1], 8)), before.split()[4]))] = (
-            kind,
-            {*before.split()[5].split(","), *options.split(",")},
-        )
+        place = Path(OCTAL.sub(lambda byte: chr(int(byte[1], 8)), before.split()[4]))
+        places[place] = kind, {*before.split()[5].split(","), *options.split(",")}
     inside = [place for place in places if folder.is_relative_to(place)]
     return places[max(inside, key=lambda place: len(place.parts))] if inside else ("", set())

@@ -71,8 +71,11 @@ def record(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_development(summary: Mapping[str, Any]) -> bool:
-    """Whether its figures are of training images held back (`development=true`), not of the test set."""
-    return bool(summary["settings"].get("development"))
+    """Whether its figures are of training images held back (`development=true`), not of the test set.
+
+    Those of an aggregation, whose summary has no settings, never are.
+    """
+    return bool(summary.get("settings", {}).get("development"))
 
 
 def _usual_rounds(cfg: DictConfig) -> int | None:

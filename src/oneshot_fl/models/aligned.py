@@ -13,8 +13,8 @@ UNKNOWN, ALL_UNKNOWN = 1e-4, 1e-2
 classes together, so that an upload that names very many classes does not make the others doubt everything.
 
 About what a client says of a class that it has an output for and never saw. Not minus infinity: a weighted sum of
-logits or a generator's loss would not be finite. Where logits are summed it is no vote all the same (`told_by_others`),
-and stratification does not ask for the class.
+logits or a generator's loss would not be finite. Where logits are summed it is no vote all the same
+(`parts.ensembles.Heard`), and stratification does not ask for the class.
 """
 
 
@@ -69,20 +69,6 @@ class AlignedDecoder(nn.Module):
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """`z` `[n, latent]`, the federation's labels `y` `[n]` -> images `[n, C, H, W]` in [0, 1]."""
         return self.model(z, self.positions[y])
-
-
-def told_by_others(P: Tensor, own: Tensor) -> Tensor:
-    """Log-probabilities `[m, b, c]`, of classes that a client has no output for the mean of those who have one.
-
-    So it has no say of its own there, whatever it weighs. What stands for a class that nobody has stays.
-
-    Args:
-        P: the clients' logits, `[m, b, c]`.
-        own: which classes a client's model has an output for, bool `[m, c]`.
-    """
-    logs, known = P.log_softmax(dim=2), own.unsqueeze(1)
-    others = (logs * known).sum(dim=0) / known.sum(dim=0).clamp_min(1)
-    return logs.where(known | ~known.any(dim=0), others)
 
 
 def own_model(model: nn.Module) -> nn.Module:

@@ -14,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.aligned import told_by_others
 from oneshot_fl.models.moments import Moments, batch_moments
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
@@ -53,10 +52,8 @@ class ClientBank(nn.Module):
             generator step is 1.2 (5 cnn2, 28x28) to 1.9 times (5 cnn3, 3x32x32) faster so, on an H200 as a CUDA graph
             1.0 to 1.3 times (docs/results/speed.md).
         at_once: clients whose activations for the backward pass are in memory together; None: all.
-        own: which classes each client has an output for, bool `[m, c]`; None: every client has all of them.
+        heard: what a sum of the clients' logits `[m, b, c]` hears of them (`parts.ensembles.Heard`).
     """
-
-    own: Tensor | None
 
     def __init__(
         self,
@@ -64,10 +61,10 @@ class ClientBank(nn.Module):
         *,
         mode: Mode = "auto",
         at_once: int | None = None,
-        own: Tensor | None = None,
+        heard: Callable[[Tensor], Tensor] = lambda logits: logits,
     ) -> None:
         super().__init__()
-        self.register_buffer("own", None if own is None or bool(own.all()) else own, persistent=False)
+        self.heard = heard
         self.at_once = at_once or max(1, len(models))
         self.models = nn.ModuleList(models).requires_grad_(False).eval()
         self.mode = mode
@@ -94,8 +91,8 @@ class ClientBank(nn.Module):
         return ClientOutputs(torch.cat(logits), list(chain(*statistics)), list(chain(*features)))
 
     def plain_mean(self, logits: Tensor) -> Tensor:
-        """The plain mean `[b, c]` of all clients' logits `[m, b, c]`; nobody has a say on a class without an output."""
-        return (logits if self.own is None else told_by_others(logits, self.own)).mean(dim=0)
+        """The plain mean `[b, c]` of what is heard of all clients' logits `[m, b, c]`."""
+        return self.heard(logits).mean(dim=0)
 
     def _looped_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         logits, statistics, features = [], [], []

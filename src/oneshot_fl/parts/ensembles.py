@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.aligned import told_by_others
 from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.models.per_architecture import mean_probability
 from oneshot_fl.models.precision import at_least_float32
@@ -76,6 +75,20 @@ class Heard(nn.Module):
     def forward(self, P: Tensor) -> Tensor:
         """Logits `[m, b, c]` -> the same, where nobody votes on a class without an output for it."""
         return P if self.complete else told_by_others(P, self.own)
+
+
+def told_by_others(P: Tensor, own: Tensor) -> Tensor:
+    """Log-probabilities `[m, b, c]`, of classes that a client has no output for the mean of those who have one.
+
+    So it has no say of its own there, whatever it weighs. What stands for a class that nobody has stays.
+
+    Args:
+        P: the clients' logits, `[m, b, c]`.
+        own: which classes a client's model has an output for, bool `[m, c]`.
+    """
+    logs, known = P.log_softmax(dim=2), own.unsqueeze(1)
+    others = (logs * known).sum(dim=0) / known.sum(dim=0).clamp_min(1)
+    return logs.where(known | ~known.any(dim=0), others)
 
 
 class LogitAverage(Fixed):

@@ -13,7 +13,7 @@ from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
 from oneshot_fl.parts.pools import Entry
 from oneshot_fl.parts.slots import of_source
-from oneshot_fl.phases.unsaved import IN_CLASS, changed, traces
+from oneshot_fl.phases.unsaved import changed, in_classes, traces
 from oneshot_fl.process import say
 from oneshot_fl.seeds import rng_states, set_rng_states
 
@@ -33,6 +33,8 @@ class RoundCheckpoint(Callback):
         self.written = 0
         self.began: dict[str, Any] = {}
         """Traces of what users' parts and optimisers kept when this process began with them."""
+        self.changed: list[str] = []
+        """What of that is another by the end of the last round."""
         self.entries: list[dict[str, torch.Tensor]] = []
         self.saved = self._read()
         self.passes = Passes(self.cost_before.macs or 0)
@@ -92,7 +94,7 @@ class RoundCheckpoint(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the round that has just ended, then drop batches that the pool no longer holds."""
         module: Any = pl_module
-        newest = module.pool.added
+        newest, self.changed = module.pool.added, changed(self.began, _traces(module, trainer.optimizers))
         pool = list(range(newest - len(module.pool.entries) + 1, newest + 1))
         if newest > self.written:  # a pool that is closed was written in its first round
             self._write_batch(newest, module.pool.entries[-1])
@@ -108,15 +110,14 @@ class RoundCheckpoint(Callback):
                 "held": module.held,
                 "pool": pool,
                 "cost": asdict(total([self.counted, self.meter.spent()])),
-                "unsaved": changed(self.began, _traces(module, trainer.optimizers)),
+                "unsaved": self.changed,
             },
         )
         self._batch_file(pool[0] - 1).unlink(missing_ok=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say what a later run of this process would begin with, and one of its own would not."""
-        left = changed(self.began, _traces(pl_module, trainer.optimizers))
-        if shared := [name for name in left if name.endswith(f"{IN_CLASS})")]:
+        if shared := in_classes(self.changed):
             say(
                 f"distillation: {', '.join(shared)}, has changed, and the next run of this process begins with that; "
                 "set it in __init__"

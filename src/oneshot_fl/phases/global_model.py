@@ -17,8 +17,9 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.per_architecture import members_of, together
 from oneshot_fl.models.soundness import first_not_finite
 from oneshot_fl.models.structure import all_alike
+from oneshot_fl.parts.ensembles import Heard
 from oneshot_fl.parts.slots import Init, Method
-from oneshot_fl.parts.uploads import Server, known_classes
+from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import in_words
 from oneshot_fl.phases.checkpoint import RoundCheckpoint
 from oneshot_fl.phases.context import Context
@@ -155,7 +156,7 @@ def _make(
         server.uploads.models,
         mode=settings.bank,
         at_once=settings.clients_at_once,
-        own=known_classes(server.uploads.classifiers, server.spec.classes),
+        heard=Heard(server),
     )
     uploaded = server.uploads.contents()
     with seeded(settings.seed, "parts"):  # IntactOFL's gate, and whatever those of users draw

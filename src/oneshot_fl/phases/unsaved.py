@@ -22,7 +22,7 @@ OF_OPTIMIZERS |= {"_need_device_dtype_check_for_fused"}
 SAVE_THEIR_STATE = {PACKAGE, "torch", "pytorch_optimizer"}
 """Packages whose optimisers keep all of it in `state`."""
 IN_CLASS = ", in its class"
-"""How the name ends of what lies in a class, where the next run of the same process finds it."""
+"""How the name ends of what lies in a class."""
 NOT_LOOKED_INTO = {PACKAGE, "torch", "torchvision", "lightning"}
 """Packages whose objects are let be: they keep nothing for parts, or lead everywhere."""
 
@@ -54,6 +54,11 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
+def in_classes(names: Iterable[str]) -> list[str]:
+    """Of names of `changed` those of what lies in a class, where the next run of the same process finds it."""
+    return [name for name in names if name.endswith(f"{IN_CLASS})")]
+
+
 def _saved(module: nn.Module) -> Iterator[Tensor]:
     """The tensors of its state."""
     left_out = {id(tensor) for each in module.modules() for _, tensor in _left_out(each)}
@@ -70,16 +75,16 @@ def _plain(part: Any) -> list[tuple[str, Any]]:
     """A part's plain attributes, and those of the modules in it that are not ours, each with its dotted name."""
     if not isinstance(part, nn.Module):
         own = [(f".{name}", value) for name, value in vars(part).items()] if hasattr(part, "__dict__") else [("", part)]
-        return [*own, *_of_class(part)]
+        return own + [(f".{name}", value) for name, value in _of_class(part)]
     modules = [(f".{path}" if path else "", each) for path, each in part.named_modules() if not made_of_ours(each)]
-    return [(f"{path}.{name}", value) for path, each in modules for name, value in _of_module(each)] + _of_class(part)
+    return [(f"{path}.{name}", value) for path, each in modules for name, value in _of_module(each)]
 
 
 def _of_module(module: nn.Module) -> list[tuple[str, Any]]:
-    """What it has besides what is saved; a weight that torch makes of saved ones (`weight_norm`) is none of that."""
+    """What it and its class have besides what is saved; a weight made of saved ones (`weight_norm`) is none of it."""
     own = [(name, value) for name, value in vars(module).items() if name not in OF_MODULES]
     made = {name for name, _ in own if {f"{name}_orig", f"{name}_g"} & module._parameters.keys()}
-    return [(name, value) for name, value in own if name not in made] + _left_out(module)
+    return [(name, value) for name, value in own if name not in made] + _left_out(module) + _of_class(module)
 
 
 def _of_class(part: Any) -> list[tuple[str, Any]]:
@@ -88,7 +93,7 @@ def _of_class(part: Any) -> list[tuple[str, Any]]:
         each for each in type(part).__mro__ if each.__module__.partition(".")[0] not in {*NOT_LOOKED_INTO, "builtins"}
     ]
     found = {name: value for each in reversed(own) for name, value in vars(each).items() if not name.startswith("__")}
-    return [(f".{name}{IN_CLASS}", value) for name, value in found.items()]
+    return [(f"{name}{IN_CLASS}", value) for name, value in found.items()]
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:

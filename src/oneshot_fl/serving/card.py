@@ -39,7 +39,6 @@ picture = Image.alpha_composite(Image.new("RGBA", picture.size, ({background},) 
 picture = picture.resize(({size}, {size}), Image.Resampling.BILINEAR)
 pixels = np.asarray(picture, np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255
 ```"""
-HELD_BACK = "training images held back (`development=true`)"
 LIMITS = """## Intended use and limits
 
 - It names one of the classes above for **every** image, also for one that shows none of them. Its probabilities say
@@ -195,7 +194,7 @@ def _classes(served: ServedModel, summary: Mapping[str, Any] | None) -> str:
 
 
 def _figures(summary: Mapping[str, Any]) -> str:
-    on = "the test set" if is_of_aggregation(summary) or not is_of_development(summary) else HELD_BACK
+    on = "training images held back (`development=true`)" if is_of_development(summary) else "the test set"
     server = summary["server"]
     fitted = server["calibration"]
     after = f", {_percent(fitted['ece'])} with the temperature" if fitted else ""

@@ -5,7 +5,7 @@ import math
 import torch
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.models.aligned import UNKNOWN, AlignedClassifier, told_by_others
+from oneshot_fl.models.aligned import UNKNOWN, AlignedClassifier
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 
@@ -46,36 +46,3 @@ def test_what_parts_look_at_inside_a_model_is_found_behind_the_alignment():
     outputs = ClientBank([_aligned([0, 1, None, None])])(torch.randn(3, 1, 8, 8), frozenset({"statistics", "features"}))
     assert len(outputs.statistics[0]) == 2
     assert outputs.features[0].shape == (3, 128)
-
-
-TWO_OF_THREE = torch.tensor([[True, True, False], [True, True, True]])
-
-
-def _said(stand_in: float) -> torch.Tensor:
-    """[3/4, 1/4] and what stands for the third class, by any logits, and [1/2, 1/4, 1/4]: `[2, 1, 3]`."""
-    return torch.tensor([[[0.75, 0.25, stand_in]], [[0.5, 0.25, 0.25]]]).log() + torch.tensor([5.0, 0.0]).view(2, 1, 1)
-
-
-def test_who_has_no_output_for_a_class_says_of_it_what_the_others_say():
-    expected = torch.tensor([[[0.75, 0.25, 0.25]], [[0.5, 0.25, 0.25]]]).log()
-    torch.testing.assert_close(told_by_others(_said(1e-9), TWO_OF_THREE), expected)
-    two_more, own = (
-        torch.tensor([[[0.5, 0.4, 0.1]], [[0.5, 0.1, 0.4]]]).log(),
-        torch.cat([TWO_OF_THREE, TWO_OF_THREE[1:]]),
-    )
-    lone = told_by_others(torch.cat([_said(1e-9)[:1], two_more]), own)[0, 0, 2]
-    torch.testing.assert_close(lone, torch.tensor(math.log(0.1 * 0.4) / 2))  # the mean of logarithms
-    nobody = TWO_OF_THREE & torch.tensor([True, True, False])
-    torch.testing.assert_close(told_by_others(_said(1e-3), nobody), _said(1e-3).log_softmax(2))
-
-
-def test_the_plain_mean_of_a_bank_hears_nobody_on_a_class_without_an_output():
-    bank = ClientBank([torch.nn.Identity()] * 2, own=TWO_OF_THREE)
-    expected = torch.tensor([[0.75 * 0.5, 0.25 * 0.25, 0.25 * 0.25]]).log() / 2
-    torch.testing.assert_close(bank.plain_mean(_said(1e-9)), expected)
-    assert not bank.state_dict()
-
-
-def test_where_all_have_all_classes_the_plain_mean_is_that_of_the_logits_as_they_are():
-    bank = ClientBank([torch.nn.Identity()] * 2, own=torch.ones(2, 3, dtype=torch.bool))
-    assert torch.equal(bank.plain_mean(_said(1e-9)), _said(1e-9).mean(dim=0))

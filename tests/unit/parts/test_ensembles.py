@@ -10,6 +10,7 @@ from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.co_boosting_pp import GatedExperts
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.methods.fedisca import NoiseAdapted
+from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts import ensembles
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
@@ -20,6 +21,7 @@ from oneshot_fl.parts.ensembles import (
     ProbabilityAverage,
     SizeWeighted,
     label_free,
+    told_by_others,
 )
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import Votes
@@ -51,6 +53,29 @@ WITHOUT_THE_THIRD = server_of(
 def _said(filler: float) -> torch.Tensor:
     """[3/4, 1/4] and next to nothing for the third class, by any logits, and [1/2, 1/4, 1/4]: `[2, 1, 3]`."""
     return torch.tensor([[[0.75, 0.25, filler]], [[0.5, 0.25, 0.25]]]).log() + torch.tensor([5.0, 0.0]).view(2, 1, 1)
+
+
+def test_who_has_no_output_for_a_class_says_of_it_what_the_others_say():
+    own = torch.tensor([[True, True, False], [True, True, True]])
+    expected = torch.tensor([[[0.75, 0.25, 0.25]], [[0.5, 0.25, 0.25]]]).log()
+    assert_close(told_by_others(_said(1e-9), own), expected)
+    two_more = torch.tensor([[[0.5, 0.4, 0.1]], [[0.5, 0.1, 0.4]]]).log()
+    lone = told_by_others(torch.cat([_said(1e-9)[:1], two_more]), torch.cat([own, own[1:]]))[0, 0, 2]
+    assert_close(lone, torch.tensor(math.log(0.1 * 0.4) / 2))  # the mean of logarithms
+    nobody = own & torch.tensor([True, True, False])
+    assert_close(told_by_others(_said(1e-3), nobody), _said(1e-3).log_softmax(2))
+
+
+def test_the_plain_mean_of_a_bank_hears_nobody_on_a_class_without_an_output():
+    bank = ClientBank([nn.Identity()] * 2, heard=Heard(WITHOUT_THE_THIRD))
+    expected = torch.tensor([[0.75 * 0.5, 0.25 * 0.25, 0.25 * 0.25]]).log() / 2
+    assert_close(bank.plain_mean(_said(1e-9)), expected)
+    assert not bank.state_dict()
+
+
+def test_where_all_have_all_classes_the_plain_mean_is_that_of_the_logits_as_they_are():
+    bank = ClientBank([nn.Identity()] * 2, heard=Heard(_server(1, 3)))
+    assert torch.equal(bank.plain_mean(_said(1e-9)), _said(1e-9).mean(dim=0))
 
 
 @pytest.mark.parametrize(

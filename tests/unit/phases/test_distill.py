@@ -14,7 +14,7 @@ from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.per_architecture import together
-from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher
+from oneshot_fl.parts.ensembles import Heard, LogitAverage, NoTeacher
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Loop, Made, Objective
 from oneshot_fl.parts.terms import Distillation as Divergence
@@ -40,17 +40,16 @@ def test_frozen_blocks_gradients_and_running_statistics_and_then_lets_go():
     assert model.training
 
 
-def _module(clients: list[nn.Module], perturb=None, own=None) -> DistillModule:
-    server, nothing = server_of(clients), Objective({})
-    pool = Pool(server, rounds=None)
+def _module(clients: list[nn.Module], perturb=None, unknown=()) -> DistillModule:
+    server, nothing = server_of(clients, unknown=unknown), Objective({})
+    pool, bank = Pool(server, rounds=None), ClientBank(clients, heard=Heard(server))
     loop = Loop(LogitAverage(server), {}, nothing, pool, nothing, partial(torch.optim.SGD, lr=0.1), perturb)
-    return DistillModule(cnn2(SMALL, norm=False), ClientBank(clients, own=own), loop, spec=SMALL, settings=SETTINGS)
+    return DistillModule(cnn2(SMALL, norm=False), bank, loop, spec=SMALL, settings=SETTINGS)
 
 
 def test_nobody_has_a_say_in_the_guess_on_a_class_without_an_output():
-    clients, own = [FixedLogits([2.0, 0.0, -9.0]), FixedLogits([0.0, 0.0, 1.0])], torch.ones(2, 3, dtype=torch.bool)
-    own[0, 2] = False
-    guesses = [_module(clients, own=each)._entry(Made(torch.rand(1, 1, 8, 8), None)).y.item() for each in (None, own)]
+    clients, made = [FixedLogits([2.0, 0.0, -9.0]), FixedLogits([0.0, 0.0, 1.0])], Made(torch.rand(1, 1, 8, 8), None)
+    guesses = [_module(clients, unknown=each)._entry(made).y.item() for each in ((), [(2,), ()])]
     assert guesses == [0, 2]  # the third: ln 0.58 by the other alone, the first: the mean of ln 0.88 and ln 0.21
 
 

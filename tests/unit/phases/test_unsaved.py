@@ -115,6 +115,12 @@ def test_what_lies_in_a_class_is_seen(kind):
     kind.seen.clear()
 
 
+def test_what_lies_in_the_class_of_a_module_inside_is_seen():
+    told = _changed(nn.Sequential(SharingModule()), lambda part: part[0].seen.append(1))
+    assert told == ["term (Sequential.0.seen, in its class)"]
+    SharingModule.seen.clear()
+
+
 @pytest.mark.parametrize(
     "made",
     [lambda: 1, lambda: 1.5, lambda: "a", lambda: np.float32(1), lambda: torch.zeros(2), lambda: [1], lambda: None],

@@ -100,8 +100,10 @@ def _read_all(paths: Sequence[Path]) -> list[Run]:
     """All runs, oldest first; aggregations are none, and a trace that a finished run left only adds its study."""
     parsed = [(_parsed(text, place), place, folder) for text, place, folder in _texts(paths)]
     ended = {folder: end for record, _, folder in parsed if folder is not None and (end := _ended(record))}
-    parsed = [({**record, **_time(place, folder, ended)}, place, folder) for record, place, folder in parsed]
-    parsed.sort(key=lambda read: read[0].get(WRITTEN, 0.0))  # which leaves what is equally old in its order
+    parsed = [
+        ({**found, WRITTEN: _time(found, place, folder, ended)}, place, folder) for found, place, folder in parsed
+    ]
+    parsed.sort(key=lambda read: read[0][WRITTEN] or 0.0)  # which leaves what is equally old in its order
     records = [record for record in parsed if not _passed_over(*record)]
     finished = {folder for record, _, folder in records if folder is not None and "server" in record}
     studies: dict[Path, frozenset[str]] = {}
@@ -125,12 +127,15 @@ def _ended(record: Mapping[str, Any]) -> float | None:
     return round(begun + seconds, 3)
 
 
-def _time(place: str, folder: Path | None, ended: Mapping[Path, float]) -> dict[str, float]:
-    """When a record was written that does not say so itself; a line of an earlier version's file tells nothing of it.
+def _time(record: Mapping[str, Any], place: str, folder: Path | None, ended: Mapping[Path, float]) -> float | None:
+    """When a record was written; None of a line of an earlier version's file, which is older than all others.
 
     A trace goes along where a folder is copied, while the copy's files are new.
     """
-    return {} if folder is None else {WRITTEN: ended.get(folder) or round(Path(place).stat().st_mtime, 3)}
+    if folder is not None:
+        return ended.get(folder) or round(Path(place).stat().st_mtime, 3)
+    told = record.get(WRITTEN)
+    return float(told) if isinstance(told, int | float) else None
 
 
 def _passed_over(record: dict[str, Any], place: str, folder: Path | None) -> bool:
