@@ -256,8 +256,13 @@ def _impossible(record: Mapping[str, Any]) -> Iterator[str]:
     """What no run writes among the figures that every table is made of."""
     if type(seed := record.get("seed", 0)) is not int:
         yield f"seed: {seed!r} is no whole number"
-    server, ensemble = record.get("server") or {}, record.get("ensemble") or {}
-    rows = {f"ensemble.rows.{name}": value for name, value in (ensemble.get("rows") or {}).items()}
+    server, ensemble = (record.get(key) or {} for key in ("server", "ensemble"))
+    rows = ensemble.get("rows") or {} if isinstance(ensemble, dict) else {}
+    objects = {"server": server, "ensemble": ensemble, "ensemble.rows": rows}
+    if others := [f"{name}: {value!r} is no object" for name, value in objects.items() if not isinstance(value, dict)]:
+        yield from others
+        return
+    rows = {f"ensemble.rows.{name}": value for name, value in rows.items()}
     told = {f"server.{key}": server.get(key) for key in ("accuracy_last", "accuracy_best")} | rows
     for name, value in told.items():
         if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):

@@ -333,6 +333,9 @@ def test_an_accuracy_that_is_no_number_is_refused_by_name(tmp_path, word):
         ({"server": {"accuracy_last": "0.5"}}, "server.accuracy_last: '0.5' is no accuracy between 0 and 1"),
         ({"server": {"accuracy_last": 97.0}}, "server.accuracy_last: 97.0 is no accuracy"),
         ({"ensemble": {"rows": {"uniform": -0.2}}}, "ensemble.rows.uniform: -0.2 is no accuracy"),
+        ({"server": 0.9}, "server: 0.9 is no object"),
+        ({"ensemble": [0.9]}, "ensemble: [0.9] is no object"),
+        ({"ensemble": {"rows": [0.9]}}, "ensemble.rows: [0.9] is no object"),
     ],
 )
 def test_figures_that_no_run_writes_are_refused_by_name(tmp_path, changes, line):
