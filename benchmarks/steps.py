@@ -15,7 +15,7 @@ from oneshot_fl.config.compose import build
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.generators import ConvGenerator
-from oneshot_fl.parts.slots import objective_of
+from oneshot_fl.parts.objective import objective_of
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.clients.classifier import ClientModule
 from oneshot_fl.phases.stratify import StratifyModule

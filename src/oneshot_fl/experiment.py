@@ -8,7 +8,8 @@ from typing import Any, Literal
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.parts.attacks import poisons
-from oneshot_fl.parts.slots import Ensemble, Hearing, Method, UploadStep
+from oneshot_fl.parts.method import Method
+from oneshot_fl.parts.slots import Ensemble, Hearing, UploadStep
 from oneshot_fl.phases.clients.train import ClientPlan
 from oneshot_fl.phases.distill import Distillation
 from oneshot_fl.phases.fidelity import FidelityReference

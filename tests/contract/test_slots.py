@@ -17,8 +17,9 @@ from oneshot_fl.data.partition import Partition
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.cvae import mlp
+from oneshot_fl.parts.objective import Objective
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.slots import Objective, step_for
+from oneshot_fl.parts.slots import step_for
 from oneshot_fl.parts.uploads import Recital, Server, Uploads
 from oneshot_fl.parts.view import View, Votes
 from oneshot_fl.phases import evaluate

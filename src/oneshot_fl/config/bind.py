@@ -20,7 +20,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.experiment import Evaluation, Experiment, Plots, Serving
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.parts.attacks import poisons
-from oneshot_fl.parts.slots import Method, WarmUpRecipe, of_source
+from oneshot_fl.parts.method import Method, WarmUpRecipe, of_source
 from oneshot_fl.phases.clients.classifier import Classifier
 from oneshot_fl.phases.clients.cvae import Autoencoder
 from oneshot_fl.phases.clients.train import ClientPlan, Kind

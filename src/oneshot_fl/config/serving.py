@@ -22,7 +22,8 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.described import Kind
 from oneshot_fl.models.structure import all_alike, structure
-from oneshot_fl.parts.slots import UploadStep, kinds_used
+from oneshot_fl.parts.method import kinds_used
+from oneshot_fl.parts.slots import UploadStep
 from oneshot_fl.parts.uploads import DecoderUpload, Uploads
 from oneshot_fl.phases.global_model import StudentPlan
 from oneshot_fl.recipe import Recipe, described

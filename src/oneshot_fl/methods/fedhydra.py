@@ -13,7 +13,7 @@ arXiv:2410.21119. The authors' code was not at hand; everything here is written 
 | Eq. 13: CE(P, y) | `parts.terms.CrossEntropy` | `method.objective.ce` |
 | Eq. 14: BN loss, lambda1 = 1 | `parts.terms.BatchNormStatistics` | `method.objective.bn` |
 | Eq. 15: -KL(P, F_g), lambda2 = 1 | `parts.terms.Adversarial` | `method.objective.adv` |
-| Eq. 16: weighted sum | `parts.slots.Objective` | `method.objective.*.weight` |
+| Eq. 16: weighted sum | `parts.objective.Objective` | `method.objective.*.weight` |
 | Eq. 17: KL(P, F_g) | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 18, 19: beta CE(F_g, H[P]) | `HardLabel` | `method.student.hard_ce` |
 | Alg. 1: T_g rounds | `phases.distill` | `distill.rounds` |

@@ -1,21 +1,19 @@
-"""What a method is made of: every slot's protocol, the recipes of a method, and the loop that they become."""
+"""What a method is made of: every slot's protocol, and what its parts hand each other."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.ensembles import NoTeacher
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.uploads import Recital, Server, Uploads
-from oneshot_fl.parts.view import View, Votes, in_words
-from oneshot_fl.recipe import Recipe, made_of_ours, needs_of, needs_of_start
+from oneshot_fl.parts.uploads import Recital, Uploads
+from oneshot_fl.parts.view import View, Votes
+from oneshot_fl.recipe import Recipe
 from oneshot_fl.seeds import seeded
 
 Minimise = Callable[[Tensor], None]
@@ -181,169 +179,7 @@ class Perturb(Protocol):
         """What follows from what was drawn, on the images' device; on a GPU it may be recorded and replayed."""
 
 
-class Objective:
-    """The weighted sum of named terms; `key` is the configuration's, for the line that says that one is wrong."""
-
-    def __init__(self, terms: Mapping[str, Term], key: str = "") -> None:
-        self.key = key
-        self.terms = {name: term for name, term in terms.items() if term.weight != 0}
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Everything that the terms with a weight need."""
-        return frozenset().union(*(needs_of(term) for term in self.terms.values()))
-
-    def __call__(self, view: View) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and every term's own unweighted, detached value.
-
-        Raises:
-            OneshotError: a term returns no scalar, or one of a user's own writes into the view.
-        """
-        values = {name: self._scalar(name, self._asked(name, term, view)) for name, term in self.terms.items()}
-        total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
-        return total, {name: value.detach() for name, value in values.items()}
-
-    def named(self, name: str) -> str:
-        """The key of a term."""
-        return f"{self.key}.{name}".lstrip(".")
-
-    def _asked(self, name: str, term: Term, view: View) -> Tensor:
-        """What a term returns, once it is seen that it leaves what the other terms look at as it is; ours do."""
-        value = term(view)
-        if not made_of_ours(term) and (written := view.written):
-            raise OneshotError(
-                f"{self.named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
-                "on a copy (.clone())"
-            )
-        return value
-
-    def _scalar(self, name: str, value: Tensor) -> Tensor:
-        """A term's value as it is; one number an image would train on the sum of the batch without a word."""
-        if isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point():
-            return value
-        raise OneshotError(
-            f"{self.named(name)}: the loss term returns {in_words(value)}, and must "
-            "return one floating-point number for the whole batch, a tensor of shape []; end it with .mean()"
-        )
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """What the student learns from the clients' mean logits on the first round's images, before the rounds."""
-
-    passes: int
-    """Over the pool."""
-    objective: Objective
-    optimizer: OptimizerFactory
-
-
-@dataclass(frozen=True)
-class Loop:
-    """The parts of a method that generates and distils."""
-
-    ensemble: Ensemble
-    sources: Mapping[str, Source]
-    objective: Objective
-    pool: Pool
-    student: Objective
-    optimizer: OptimizerFactory
-    """Of the student."""
-    perturb: Perturb | None = None
-    schedule: Schedule = "constant"
-    """Of the student's learning rate over all rounds."""
-    warm_up: WarmUp | None = None
-
-    @property
-    def optimizers(self) -> dict[str, OptimizerFactory]:
-        """By what they train."""
-        sources = {of_source(name): source.optimizer for name, source in self.sources.items() if source.optimizer}
-        return {**sources, "student": self.optimizer, **({"warm_up": self.warm_up.optimizer} if self.warm_up else {})}
-
-
-def of_source(name: str) -> str:
-    """What a source is called among what has an optimiser."""
-    return f"source {name}"
-
-
-@dataclass(frozen=True)
-class WarmUpRecipe:
-    """A warm-up before it is made."""
-
-    passes: int
-    student: Mapping[str, Recipe[Term]]
-    optimizer: Recipe[torch.optim.Optimizer]
-
-    def __call__(self) -> WarmUp:
-        """The warm-up."""
-        return WarmUp(self.passes, objective_of(self.student, "method.warm_up.student"), self.optimizer)
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method as its card composes it: one recipe per slot."""
-
-    name: str
-    init: Recipe[Init]
-    ensemble: Recipe[Ensemble] | None = None
-    """None: nobody teaches."""
-    sources: Mapping[str, Recipe[Source]] = field(default_factory=dict)
-    """By name; none: the student stays as it began."""
-    objective: Mapping[str, Recipe[Term]] = field(default_factory=dict)
-    pool: Recipe[Pool] | None = None
-    student: Mapping[str, Recipe[Term]] = field(default_factory=dict)
-    optimizer: Recipe[torch.optim.Optimizer] | None = None
-    schedule: Schedule = "constant"
-    perturb: Recipe[Perturb] | None = None
-    warm_up: WarmUpRecipe | None = None
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What its slots need of the server, of the clients, or of how the student is built."""
-        slots = (self.init, self.ensemble, *self.sources.values(), self.perturb)
-        own = frozenset[str]().union(*(slot.needs for slot in slots if slot is not None))
-        terms = (term.needs for term in self.student.values() if term.settings["weight"] != 0)
-        return own | needs_of_start(self.init.target, frozenset[str]().union(*terms))
-
-    @property
-    def uses(self) -> frozenset[str]:
-        """The kinds of uploads that it makes something of, `classifiers` and `decoders`, also if it can do without."""
-        return kinds_used(self.needs, self.init.target, warmed=self.warm_up is not None)
-
-    def loop(self, server: Server, *, warm_up: bool) -> Loop | None:
-        """Its parts, with the warm-up where it is wanted; None where nothing is generated or distilled."""
-        if self.pool is None or self.optimizer is None or not self.sources:
-            return None
-        return Loop(
-            ensemble=self.ensemble(server) if self.ensemble else NoTeacher(server),
-            sources={name: source(server) for name, source in self.sources.items()},
-            objective=objective_of(self.objective, "method.objective"),
-            pool=self.pool(server),
-            student=objective_of(self.student, "method.student"),
-            optimizer=self.optimizer,
-            perturb=self.perturb(server) if self.perturb else None,
-            schedule=self.schedule,
-            warm_up=self.warm_up() if self.warm_up and warm_up else None,
-        )
-
-
-def kinds_used(needs: frozenset[str], init: Any, *, warmed: bool) -> frozenset[str]:
-    """The same of what is not bound yet.
-
-    Args:
-        needs: of all slots.
-        init: what says how the student begins; it may name in `uses` what it can do without.
-        warmed: whether there is a warm-up, which the classifiers teach.
-    """
-    where_there = getattr(init, "uses", frozenset[str]())
-    return (needs | where_there | ({"classifiers"} if warmed else set[str]())) & {"classifiers", "decoders"}
-
-
 def step_for(step: Recipe[Step], spec: DataSpec) -> Step:
     """An attack, a gate or a hearing for models of images of `spec`; the same whatever was drawn before."""
     with seeded(0, "step"):
         return step(spec=spec) if "spec" in signature(step.target).parameters else step()
-
-
-def objective_of(terms: Mapping[str, Recipe[Term]], key: str) -> Objective:
-    """The objective of the named terms at a key of the configuration."""
-    return Objective({name: term() for name, term in terms.items()}, key)

@@ -11,8 +11,8 @@ from torch import nn
 from oneshot_fl.artifacts import read_work, write_work
 from oneshot_fl.ledger import NOTHING, Cost, Meter, cost_of, total
 from oneshot_fl.models.cost import Passes
+from oneshot_fl.parts.method import of_source
 from oneshot_fl.parts.pools import Entry
-from oneshot_fl.parts.slots import of_source
 from oneshot_fl.phases.unsaved import changed, in_classes, traces
 from oneshot_fl.process import say
 from oneshot_fl.seeds import rng_states, set_rng_states

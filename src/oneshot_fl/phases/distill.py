@@ -31,9 +31,10 @@ from oneshot_fl.models.optimizers import fused
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.models.soundness import first_unsound
 from oneshot_fl.parts.ensembles import NoTeacher, needs_several
+from oneshot_fl.parts.method import Loop, WarmUp, of_source
 from oneshot_fl.parts.pools import Entry, joined_apart, refit
 from oneshot_fl.parts.received import chance, perturbed, received
-from oneshot_fl.parts.slots import Loop, Made, Source, Turn, WarmUp, of_source
+from oneshot_fl.parts.slots import Made, Source, Turn
 from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, not_finite, rates_of, require_finite, require_finite_parts
 from oneshot_fl.phases.replay import is_known, repeated, to_capture

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.soundness import first_unsound
-from oneshot_fl.parts.slots import Objective
+from oneshot_fl.parts.objective import Objective
 from oneshot_fl.parts.view import Votes, ask, taught
 from oneshot_fl.recipe import made_of_ours
 from oneshot_fl.seeds import torch_generator

@@ -18,7 +18,8 @@ from oneshot_fl.models.per_architecture import members_of, together
 from oneshot_fl.models.soundness import first_not_finite
 from oneshot_fl.models.structure import all_alike
 from oneshot_fl.parts.ensembles import Heard
-from oneshot_fl.parts.slots import Init, Method
+from oneshot_fl.parts.method import Method
+from oneshot_fl.parts.slots import Init
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.parts.view import in_words
 from oneshot_fl.phases.checkpoint import RoundCheckpoint

@@ -23,8 +23,9 @@ from oneshot_fl.models.generators import Generator
 from oneshot_fl.models.optimizers import OptimizerFactory, fused
 from oneshot_fl.models.soundness import TURNED_AWAY, first_not_finite
 from oneshot_fl.parts.moved import Mirrored, mirrors
+from oneshot_fl.parts.objective import Objective, objective_of
 from oneshot_fl.parts.recitals import Start, drawings, shaken, shown_label_shares
-from oneshot_fl.parts.slots import Objective, Term, objective_of
+from oneshot_fl.parts.slots import Term
 from oneshot_fl.parts.uploads import ClassifierUpload, Recital, Uploads, known_classes
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases.context import Context

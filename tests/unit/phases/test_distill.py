@@ -15,8 +15,10 @@ from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
 from oneshot_fl.models.per_architecture import together
 from oneshot_fl.parts.ensembles import Heard, LogitAverage, NoTeacher
+from oneshot_fl.parts.method import Loop
+from oneshot_fl.parts.objective import Objective
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.slots import Loop, Made, Objective
+from oneshot_fl.parts.slots import Made
 from oneshot_fl.parts.terms import Distillation as Divergence
 from oneshot_fl.parts.view import View
 from oneshot_fl.phases import distill

@@ -24,9 +24,9 @@ from oneshot_fl.models.generators import ConvGenerator
 from oneshot_fl.models.per_architecture import together
 from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
+from oneshot_fl.parts.method import Method, WarmUpRecipe, of_source
 from oneshot_fl.parts.moved import Moved
 from oneshot_fl.parts.pools import Pool
-from oneshot_fl.parts.slots import Method, WarmUpRecipe, of_source
 from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy
 from oneshot_fl.parts.terms import Distillation as DistillationTerm
