@@ -7,6 +7,7 @@ from torch import Tensor
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.slots import Term
 from oneshot_fl.parts.view import View, in_words
+from oneshot_fl.process import say
 from oneshot_fl.recipe import Recipe, made_of_ours, needs_of
 
 
@@ -16,6 +17,8 @@ class Objective:
     def __init__(self, terms: Mapping[str, Term], key: str = "") -> None:
         self.key = key
         self.terms = {name: term for name, term in terms.items() if term.weight != 0}
+        self._idle: set[str] = set()
+        """The names of terms of which it has been told that they train nothing."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -30,6 +33,8 @@ class Objective:
         """
         values = {name: self._scalar(name, self._asked(name, term, view)) for name, term in self.terms.items()}
         total = sum((self.terms[name].weight * value for name, value in values.items()), view.x.new_zeros(()))
+        if total.requires_grad:
+            self._tell_of_idle(values)
         return total, {name: value.detach() for name, value in values.items()}
 
     def named(self, name: str) -> str:
@@ -45,6 +50,17 @@ class Objective:
                 "on a copy (.clone())"
             )
         return value
+
+    def _tell_of_idle(self, values: Mapping[str, Tensor]) -> None:
+        """Say once of a user's own term that it trains nothing, beside others that do."""
+        own = {name: value for name, value in values.items() if not made_of_ours(self.terms[name])}
+        fixed = {name for name, value in own.items() if not value.requires_grad}
+        for name in sorted(fixed - self._idle):
+            say(
+                f"{self.named(name)}: the loss term has no gradient, so that nothing is trained by it; in a student's "
+                "objective only view.student has one, and none is left behind argmax, .detach() and torch.no_grad()"
+            )
+        self._idle |= fixed
 
     def _scalar(self, name: str, value: Tensor) -> Tensor:
         """A term's value as it is; one number an image would train on the sum of the batch without a word."""

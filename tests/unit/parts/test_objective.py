@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.parts.objective import Objective
-from oneshot_fl.parts.terms import CrossEntropy, Distillation
+from oneshot_fl.parts.terms import CrossEntropy, Distillation, LabelCrossEntropy
 from oneshot_fl.parts.view import View
 
 LOG3 = math.log(3.0)
@@ -131,6 +131,23 @@ def test_a_term_may_do_in_a_copy_whatever_it_likes_also_where_many_are_computed_
 
     assert_close(torch.func.vmap(total)(torch.ones(3, 1, 1, 8, 8)), torch.full((3,), 2.0))
     assert_close(torch.func.grad(total)(torch.ones(1, 1, 8, 8)), torch.full((1, 1, 8, 8), 2 / 64))
+
+
+def test_a_term_that_trains_nothing_beside_others_is_told_once_by_its_key(capsys):
+    class Own:
+        weight = 1.0
+
+        def __call__(self, view):
+            return (view.student.argmax(dim=1) != view.y).float().mean()
+
+    objective = Objective({"own": Own(), "ce": LabelCrossEntropy(1.0)}, "method.student")
+    with torch.no_grad():
+        objective(_view_of())
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        objective(_view_of())[0].backward()
+    line = "oneshot_fl: method.student.own: the loss term has no gradient, so that nothing is trained by it; "
+    assert capsys.readouterr().err.count(line) == 1
 
 
 def test_an_objective_without_terms_is_zero_and_needs_nothing():
