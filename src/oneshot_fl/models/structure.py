@@ -1,7 +1,9 @@
 """What makes two models one architecture: whether one may be averaged with the other, or stand in for it."""
 
 import re
-from collections.abc import Container, Iterable, Mapping, Set
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -14,17 +16,32 @@ PLAIN = frozenset(vars(nn.Module()))
 """What every module has: its tensors, its modules, its hooks and whether it trains."""
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """In how objects call themselves that say nothing else of what they are."""
+NOTES: defaultdict[type, set[str]] = defaultdict(set)
+"""Attributes that modules of a class were seen to change when they were asked (`noted`)."""
 
 
 def structure(model: nn.Module) -> str:
     """A text that is equal for two models exactly if they have the same modules, tensor names, shapes and settings.
 
     Settings are what a module keeps as attributes, as a slope, an activation or a configuration, also in lists, dicts
-    and objects; tensors and modules are none. The text is for models of one process: another one calls the same
-    function otherwise.
+    and objects; tensors and modules are none, nor is what a module notes of its images (`noted`). The text is for
+    models of one process: another one calls the same function otherwise.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     return f"{model}{shapes}{[_settings(module) for module in model.modules()]}"
+
+
+@contextmanager
+def noted(model: nn.Module) -> Iterator[None]:
+    """While the block asks a model: what its modules change meanwhile are notes, as `self.h, self.w = x.shape[-2:]`.
+
+    Of a model that was asked and of one that was not they differ, and both are of one architecture.
+    """
+    before = [(module, _settings(module)) for module in model.modules()]
+    yield
+    for module, then in before:
+        now = _settings(module)
+        NOTES[type(module)] |= {name for name in then.keys() | now.keys() if then.get(name) != now.get(name)}
 
 
 def all_alike(models: Iterable[nn.Module]) -> bool:
@@ -34,7 +51,7 @@ def all_alike(models: Iterable[nn.Module]) -> bool:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """With the class, since modules of two classes may be called alike."""
-    return {"class": _told(type(module)), **_told_by_name(vars(module), NESTED, without=PLAIN)}
+    return {"class": _told(type(module)), **_told_by_name(vars(module), NESTED, without=PLAIN | NOTES[type(module)])}
 
 
 def _told(value: Any, depth: int = NESTED) -> Any:

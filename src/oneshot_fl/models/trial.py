@@ -13,6 +13,7 @@ from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.memory import memory_here
+from oneshot_fl.models.structure import noted
 from oneshot_fl.seeds import torch_generator
 
 OTHERWISE = (
@@ -236,13 +237,14 @@ def runs_a_linear_layer(model: nn.Module, spec: DataSpec) -> bool:
 
 
 def answered(model: nn.Module, images: Tensor, name: str) -> Any:
-    """What a model says to images, which stay as they were: others are shown the same ones.
+    """What a model says to images, which stay as they were: others are shown the same ones; its notes are told apart.
 
     Raises:
         OneshotError: it changed them.
     """
     before = images._version
-    answer = model(images)
+    with noted(model):
+        answer = model(images)
     if images._version != before:
         raise OneshotError(
             f"{name}: changes the images that it is given, which other models see too; let it compute on copies, "

@@ -12,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from oneshot_fl.models.structure import all_alike
+from oneshot_fl.models.structure import all_alike, noted
 
 
 class _Scaled(nn.Module):
@@ -28,6 +28,27 @@ def test_models_of_other_settings_are_not_stacked_as_one():
     """`torch.func` would run all with the first one's factor."""
     assert all_alike([_Scaled(2.0), _Scaled(2.0).eval()])
     assert not all_alike([_Scaled(2.0), _Scaled(3.0)])
+
+
+class _Noting(_Scaled):
+    """As vision transformers note the size of their last images, and others how often they were asked."""
+
+    asked = 0
+
+    def forward(self, x):
+        self.h, self.w = x.shape[-2:]
+        self.asked += 1
+        return super().forward(x)
+
+
+def test_what_a_model_notes_of_its_images_is_no_setting():
+    new, asked = _Noting(2.0), _Noting(2.0)
+    with noted(asked):
+        asked(torch.zeros(1, 1, 8, 8))
+    assert all_alike([new, asked])
+    asked(torch.zeros(1, 1, 8, 8))
+    assert all_alike([new, asked, deepcopy(asked)])
+    assert not all_alike([new, _Noting(3.0)])
 
 
 def _leaky(slope: float):
