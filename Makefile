@@ -57,7 +57,7 @@ type: $(READY)  ## Types
 	$(RUN) -m mypy
 
 docs: $(READY)  ## The documentation in site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 format: $(READY)  ## Rewrite the sources in the common format
 	$(RUN) -m ruff check --fix .
