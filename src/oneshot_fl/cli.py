@@ -3,7 +3,6 @@
 What takes long to import is imported by the command that needs it, so that `--help` answers at once.
 """
 
-import json
 import os
 import shlex
 import sys
@@ -289,17 +288,10 @@ def dashboard(
     ] = None,
 ) -> None:
     """Write the dashboard of a project into Weights & Biases: a report and a workspace."""
-    from oneshot_fl.disk import make_folder, write_atomically
-    from oneshot_fl.tracking.dashboard import save, specification
+    from oneshot_fl.tracking.dashboard import save, write
 
-    if out is None:
-        for address in save(project, entity):
-            print(address)
-    else:
-        if not out.parent.exists():
-            make_folder(out.parent)
-        write_atomically(out, json.dumps(specification(project, entity or ""), indent=1))
-        print(out)
+    told = save(project, entity) if out is None else [write(project, entity or "", out)]
+    print(*told, sep="\n")
 
 
 @store.command("ls")

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -86,6 +86,28 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where it cannot be removed, what kept it from being written is told
             new.unlink()
+
+
+def require_own(file: Path, is_own: Callable[[str], bool], what: str, instead: str = "another file") -> None:
+    """Whether nothing lies where a command is to write, or what it wrote there before.
+
+    Args:
+        file: where.
+        is_own: whether a text is of the kind that the command writes.
+        what: that is.
+        instead: what to choose where it is not.
+
+    Raises:
+        OneshotError: something else lies there, or what cannot be read.
+    """
+    try:
+        text = file.read_text(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OneshotError(f"{file}: cannot be read ({reason(error)}); choose {instead}") from error
+    if not is_own(text):
+        raise OneshotError(f"{file}: is no {what} and is not overwritten; choose {instead}")
 
 
 def sha256_of(path: Path) -> str:

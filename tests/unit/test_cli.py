@@ -377,11 +377,21 @@ def test_a_place_for_the_dashboard_that_is_none_is_one_line(call, monkeypatch, t
     (tmp_path / "file").touch()
     code, _, err = call("dashboard", "p", "--out", str(tmp_path / "file" / "x.json"))
     assert code == 2
-    assert err.startswith(f"oneshot_fl: {tmp_path}/file/x.json: cannot be written (Not a directory)")
+    assert err.startswith(f"oneshot_fl: {tmp_path}/file: cannot be written (File exists)")
 
 
 def test_the_dashboards_folder_is_made(call, monkeypatch, tmp_path):
-    monkeypatch.setattr("oneshot_fl.tracking.dashboard.specification", lambda *_: {"report": "r"})
+    monkeypatch.setattr("oneshot_fl.tracking.dashboard.specification", lambda *_: {"report": {}})
     out = tmp_path / "new" / "folder" / "x.json"
     assert call("dashboard", "p", "--out", str(out))[0] == 0
-    assert json.loads(out.read_text()) == {"report": "r"}
+    assert json.loads(out.read_text()) == {"report": {}}
+
+
+def test_what_is_no_dashboard_is_not_overwritten(call, monkeypatch, tmp_path):
+    monkeypatch.setattr("oneshot_fl.tracking.dashboard.specification", lambda *_: {"report": {"spec": 1}})
+    notes, out = tmp_path / "notes.md", tmp_path / "x.json"
+    notes.write_text("of mine")
+    code, _, err = call("dashboard", "p", "--out", str(notes))
+    assert (code, notes.read_text()) == (2, "of mine")
+    assert "notes.md: is no specification of a dashboard and is not overwritten; choose another file" in err
+    assert [call("dashboard", "p", "--out", str(out))[0] for _ in range(2)] == [0, 0]

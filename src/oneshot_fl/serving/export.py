@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.config.record import EXPORT, MODEL, SUMMARY
-from oneshot_fl.disk import make_folder, reason, replace_file, write_atomically
+from oneshot_fl.disk import make_folder, replace_file, require_own, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
 from oneshot_fl.process import say
@@ -29,6 +29,7 @@ from oneshot_fl.serving.model import ServedModel
 
 TOLERANCE = 1e-4
 """Of the largest logit, or of 1 where all are smaller: further apart, and nothing is written."""
+OTHERWISE = "another folder with --out"
 BATCHES = (1, 5)
 """Sizes of the batches that are compared."""
 Runner = Callable[[Tensor], list[Tensor]]
@@ -72,7 +73,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allow: Coll
     folder = _own_folder(place) if out is None else out
     make_folder(folder)
     card = folder / "README.md"
-    _require_no_other(card)
+    _require_no_other(folder, card)
     module = PixelsIn(served).eval().requires_grad_(False)  # what asks for gradients now would ask whoever uses it too
     contents = {FILES[name]: EXPORTERS[name](module, served) for name in formats}
     text = model_card(served, _summary(_run_of(place)), list(contents))
@@ -103,16 +104,13 @@ def _tell_of_older(folder: Path, written: Collection[str]) -> None:
         say(f"{folder / older[0]}: is of an earlier export; the card beside it now tells of {', '.join(written)} alone")
 
 
-def _require_no_other(card: Path) -> None:
-    """Whether there is nothing yet where the card belongs, or a card of an earlier export."""
-    try:
-        text = card.read_text(errors="replace")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise OneshotError(f"{card}: cannot be read ({reason(error)}); choose another folder with --out") from error
-    if not is_card(text):
-        raise OneshotError(f"{card}: is no model card of ours and is not overwritten; choose another folder with --out")
+def _require_no_other(folder: Path, card: Path) -> None:
+    """Whether nothing lies in the folder yet that would be written over, or an earlier export with its card."""
+    require_own(card, is_card, "model card of ours", OTHERWISE)
+    if not card.exists() and (theirs := [name for name in FILES.values() if (folder / name).exists()]):
+        raise OneshotError(
+            f"{folder / theirs[0]}: lies there without a model card of ours and is not overwritten; choose {OTHERWISE}"
+        )
 
 
 def _summary(run: Path | None) -> dict[str, Any] | None:

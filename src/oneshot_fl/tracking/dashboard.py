@@ -5,8 +5,10 @@ It shows what `tracking.wandb_run` logs. Nothing is asked of W&B until it is sav
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oneshot_fl.disk import make_folder, require_own, write_atomically
 from oneshot_fl.errors import OneshotError, one_line
 from oneshot_fl.tracking.wandb_run import LOSSES
 
@@ -23,6 +25,8 @@ ROW = "comparison.row"
 PHASES = ("clients", "stratify", "recite", "distill")
 TABLES = ("guidance/matrix", "evaluate/by_class", "evaluate/clients", LOSSES)
 FAILED = ["failed", "crashed", "killed"]
+BEGINNING = '{\n "report": {'
+"""Of what `write` writes, by which it is known."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,18 @@ def _plain(view: Any) -> dict[str, Any]:
     """As it is sent; the package offers no public way to look at it before."""
     plain: dict[str, Any] = json.loads(view._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
     return plain
+
+
+def write(project: str, entity: str, out: Path) -> Path:
+    """Write the specification to `out`.
+
+    Raises:
+        OneshotError: it cannot be written, or something else lies there.
+    """
+    make_folder(out.parent)
+    require_own(out, lambda text: not text or text.startswith(BEGINNING), "specification of a dashboard")
+    write_atomically(out, json.dumps(specification(project, entity), indent=1))
+    return out
 
 
 def save(project: str, entity: str | None) -> list[str]:

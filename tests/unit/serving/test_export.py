@@ -89,6 +89,16 @@ def test_a_file_of_an_earlier_export_is_told_of_where_the_card_no_longer_names_i
     assert (saved / "export" / "model.onnx").read_bytes() == b"another model's"
 
 
+def test_a_model_file_without_a_card_of_ours_is_not_overwritten(saved, tmp_path, monkeypatch):
+    monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: pytest.fail("it is looked for before anything is done"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.onnx").write_bytes(b"mine")
+    for formats in (["torch"], ["onnx", "torch"]):
+        with pytest.raises(OneshotError, match=r"model\.onnx: lies there without a model card of ours .*--out"):
+            export(saved, tmp_path / "mine", formats)
+    assert (tmp_path / "mine" / "model.onnx").read_bytes() == b"mine"
+
+
 def test_a_readme_that_is_no_card_is_not_overwritten(saved, monkeypatch):
     monkeypatch.setitem(module.EXPORTERS, "torch", lambda *_: pytest.fail("it is looked for before anything is done"))
     readme, card = saved / "README.md", model_card(load(saved), None, []).encode()

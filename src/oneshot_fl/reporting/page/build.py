@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from oneshot_fl.disk import make_folder, write_atomically
+from oneshot_fl.disk import make_folder, require_own, write_atomically
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.reporting.page.markup import Html, element, escaped, script_code, script_data
 from oneshot_fl.reporting.page.payload import payload
@@ -23,6 +23,8 @@ from oneshot_fl.version import __version__
 
 Json = dict[str, Any]
 MEGABYTE = 1_000_000
+MADE_BY = "Made by oneshot_fl"
+"""By which a page is known."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,13 @@ def write_report(runs: list[Run], out: Path, choices: Choices) -> Path:
     """Write the page over `runs`, done or not, to `out`; links to their folders are relative to that.
 
     Raises:
-        OneshotError: the library that draws is not installed, no run is of the method that was asked for, or the page
-            cannot be written.
+        OneshotError: the library that draws is not installed, no run is of the method that was asked for, the page
+            cannot be written, or something else lies there.
     """
     check_against(choices.against, runs)
-    library = drawing_library()
     make_folder(out.parent)
+    require_own(out, lambda text: not text or MADE_BY in text, "report of ours")
+    library = drawing_library()
     write_atomically(out, report_page(runs, out, choices, library=library))
     return out
 
@@ -97,7 +100,7 @@ def _about(runs: Sequence[Run], measure: Measure) -> str:
     versions = sorted({told for run in runs if (told := _version(run))})
     by = f", of runs by {' and '.join(versions)}" if versions else ""
     made = f"{datetime.now():%d %B %Y, %H:%M}"
-    return f"{measure.note}; {measure.header}. Made by oneshot_fl {__version__} on {made}{by}."
+    return f"{measure.note}; {measure.header}. {MADE_BY} {__version__} on {made}{by}."
 
 
 def _version(run: Run) -> str:

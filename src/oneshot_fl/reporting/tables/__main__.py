@@ -15,6 +15,7 @@ from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import print_whatever_it_is, say, stoppable
 from oneshot_fl.reporting.tables.alike import distinct
 from oneshot_fl.reporting.tables.chosen import across, runs_with
+from oneshot_fl.reporting.tables.collected import collect
 from oneshot_fl.reporting.tables.cost import cost_sheets
 from oneshot_fl.reporting.tables.figures import draw
 from oneshot_fl.reporting.tables.format import FORMATS, Sheet
@@ -26,7 +27,7 @@ from oneshot_fl.reporting.tables.papers.published import of_study, published
 from oneshot_fl.reporting.tables.rank_picture import draw_ranks
 from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 from oneshot_fl.reporting.tables.run import Run
-from oneshot_fl.reporting.tables.runs import collect, every_run
+from oneshot_fl.reporting.tables.runs import every_run
 from oneshot_fl.reporting.tables.wide import wide_sheets
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oneshot_fl.config.record import SUMMARY, TRACE
-from oneshot_fl.disk import folders_below, make_folder, reason, write_atomically
+from oneshot_fl.disk import folders_below, reason
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import distinct, for_all
@@ -52,7 +52,7 @@ def every_run(paths: Iterable[Path]) -> list[Run]:
 
 def _result(summary: dict[str, Any]) -> str:
     """A text that no two runs leave, as it holds their times, and that a folder and a file of `collect` share."""
-    return json.dumps(_slim(summary), sort_keys=True)
+    return json.dumps(slim(summary), sort_keys=True)
 
 
 def same_data_alike(runs: list[Run]) -> list[Run]:
@@ -186,31 +186,9 @@ def _text(path: Path) -> str:
         raise OneshotError(f"{path}: cannot be read ({reason(error)})") from error
 
 
-def collect(runs: Iterable[Run], file: Path) -> None:
-    """One file with a line for every finished run: its summary, of the rounds only the accuracies.
-
-    `written` is when the summary was, in seconds since 1970, so that of two files the newer result counts; `studies`
-    names those of its copies in other studies, where there are any.
-
-    Raises:
-        OneshotError: it cannot be written.
-    """
-    lines = [json.dumps(_slim(run.summary) | _written(run) | _other_studies(run)) for run in runs if run.summary]
-    make_folder(file.parent)
-    write_atomically(file, "".join(f"{line}\n" for line in lines))
-
-
-def _slim(summary: dict[str, Any]) -> dict[str, Any]:
+def slim(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary as it is collected: of the rounds only the accuracies."""
     return {**summary, "rounds": [_accuracy_only(row) for row in summary["rounds"]]}
-
-
-def _written(run: Run) -> dict[str, float]:
-    return {} if run.written is None else {WRITTEN: run.written}
-
-
-def _other_studies(run: Run) -> dict[str, list[str]]:
-    others = sorted(run.studies - {run.study, UNKNOWN})
-    return {"studies": others} if others else {}
 
 
 def _accuracy_only(row: dict[str, Any]) -> dict[str, Any]:

@@ -115,3 +115,15 @@ def test_a_place_for_the_page_that_is_none_is_one_line(make_run, tmp_path, monke
     (tmp_path / "file").touch()
     with pytest.raises(OneshotError, match=r"^\S+/file: cannot be written"):
         write_report([make_run(method="fedavg")], tmp_path / "file" / "report.html", Choices(LAST))
+
+
+def test_what_is_no_report_is_not_overwritten(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.reporting.page.build.drawing_library", lambda: "/* */")
+    model, report = tmp_path / "server.safetensors", tmp_path / "report.html"
+    model.write_bytes(b"\xff weights")
+    with pytest.raises(OneshotError, match=r"server\.safetensors: is no report of ours and is not overwritten; choose"):
+        write_report([make_run(method="fedavg")], model, Choices(LAST))
+    assert model.read_bytes() == b"\xff weights"
+    for title in ("One", "Other"):
+        write_report([make_run(method="fedavg")], report, Choices(LAST, title=title))
+    assert "Other" in report.read_text()

@@ -1,35 +1,13 @@
 import json
-import os
 import re
 
 import pytest
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.collected import collect
 from oneshot_fl.reporting.tables.run import DATA_FOUND
-from oneshot_fl.reporting.tables.runs import collect, every_run, read_runs
-
-SETTINGS = {
-    "data": {"name": "image_folder", "root": "east", "size": 28},
-    "partition": {"name": "iid", "clients": 5},
-    "proxy": {"name": "noise", "samples": 100},
-    "method": {"name": "fedavg", "source": None},
-}
-RECORD = {
-    **{"method": "fedavg", "changed": {}, "data": "image_folder", "budget": "demo", "study": "fedavg", "seed": 0},
-    **{"models": {"clients": ["cnn2"] * 5, "server": "cnn2"}, "settings": SETTINGS, "overrides": []},
-}
-RESULT = {"server": {"accuracy_last": 0.5}, "data_sha256": "1", "rounds": []}
-
-
-def _write(path, *, at=None, **changes):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**RECORD, **changes}))
-    if at is not None:
-        os.utime(path, (at, at))
-
-
-def _summary(folder, **changes):
-    _write(folder / "summary.json", **{**RESULT, **changes})
+from oneshot_fl.reporting.tables.runs import every_run, read_runs
+from tests.records import RECORD, RESULT, SETTINGS, write_record, write_summary
 
 
 def _data(**changes):
@@ -37,9 +15,9 @@ def _data(**changes):
 
 
 def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path):
-    _summary(tmp_path / "a", at=1)
-    _summary(tmp_path / "b" / "c", study="again", at=2)
-    _summary(tmp_path / "d", seed=1, at=3)
+    write_summary(tmp_path / "a", at=1)
+    write_summary(tmp_path / "b" / "c", study="again", at=2)
+    write_summary(tmp_path / "d", seed=1, at=3)
     runs = read_runs([tmp_path])
     assert [(run.seed, run.study) for run in runs] == [(0, "again"), (1, "fedavg")]
     assert all(run.status == "done" for run in runs)
@@ -48,7 +26,7 @@ def test_runs_are_found_at_any_depth_and_the_newest_of_two_alike_counts(tmp_path
 
 def test_runs_are_chosen_first_and_then_alike_across_a_setting(tmp_path, capsys):
     for at, (name, size, seed) in enumerate((("a", 28, 0), ("b", 30, 0), ("c", 28, 1))):
-        _summary(tmp_path / name, settings=_data(size=size), data_sha256=str(size), seed=seed, at=at)
+        write_summary(tmp_path / name, settings=_data(size=size), data_sha256=str(size), seed=seed, at=at)
     assert len(read_runs([tmp_path])) == 3
     (run,) = read_runs([tmp_path], where=["seed=0"], pooled=["data.size"])
     assert run.folder == tmp_path / "b"
@@ -56,13 +34,13 @@ def test_runs_are_chosen_first_and_then_alike_across_a_setting(tmp_path, capsys)
 
 
 def test_runs_behind_links_are_read_once(tmp_path):
-    _summary(tmp_path / "elsewhere" / "a", seed=1)
-    _summary(tmp_path / "runs" / "b")
+    write_summary(tmp_path / "elsewhere" / "a", seed=1)
+    write_summary(tmp_path / "runs" / "b")
     (tmp_path / "runs" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "runs" / "again").symlink_to("b")
     (tmp_path / "runs" / "b" / "up").symlink_to(tmp_path / "runs")
     assert sorted(run.seed for run in read_runs([tmp_path / "runs"])) == [0, 1]
-    _write(tmp_path / "failed" / "run.json", status="failed", settings={})
+    write_record(tmp_path / "failed" / "run.json", status="failed", settings={})
     assert len(read_runs([tmp_path / "failed", tmp_path / "runs" / ".." / "failed"])) == 1
 
 
@@ -77,14 +55,14 @@ def test_runs_behind_links_are_read_once(tmp_path):
     ],
 )
 def test_runs_that_differ_in_anything_are_two(tmp_path, settings):
-    _summary(tmp_path / "a")
-    _summary(tmp_path / "b", settings=settings, data_sha256="2")
+    write_summary(tmp_path / "a")
+    write_summary(tmp_path / "b", settings=settings, data_sha256="2")
     assert len(read_runs([tmp_path])) == 2
 
 
 def test_a_number_is_the_same_however_it_is_written(tmp_path):
-    _summary(tmp_path / "a")
-    _summary(tmp_path / "b", settings=_data(size=28.0))
+    write_summary(tmp_path / "a")
+    write_summary(tmp_path / "b", settings=_data(size=28.0))
     assert len(read_runs([tmp_path])) == 1
 
 
@@ -92,29 +70,29 @@ def test_runs_whose_sources_draw_in_another_order_are_two(tmp_path):
     for took, order in enumerate((("strokes", "mixtures"), ("mixtures", "strokes"))):
         source = {each: {"_target_": f"parts.{each}"} for each in order}
         settings = {**SETTINGS, "method": {"name": "fedavg", "source": source}}
-        _summary(tmp_path / order[0], settings=settings, seconds={"run": took})
+        write_summary(tmp_path / order[0], settings=settings, seconds={"run": took})
     assert len(read_runs([tmp_path])) == 2
 
 
 def test_images_that_a_method_does_not_use_make_no_other_run(tmp_path):
-    _summary(tmp_path / "a")
-    _summary(tmp_path / "b", settings={**SETTINGS, "proxy": {"name": "noise", "samples": 7}})
+    write_summary(tmp_path / "a")
+    write_summary(tmp_path / "b", settings={**SETTINGS, "proxy": {"name": "noise", "samples": 7}})
     assert len(read_runs([tmp_path])) == 1
 
 
 def test_the_same_data_in_two_places_are_the_same_run_and_other_data_in_one_place_are_not(tmp_path):
-    _summary(tmp_path / "a", at=1)
-    _summary(tmp_path / "b", settings=_data(root="west"), at=2)
+    write_summary(tmp_path / "a", at=1)
+    write_summary(tmp_path / "b", settings=_data(root="west"), at=2)
     (run,) = read_runs([tmp_path])
     assert run.setting("data.root") == "east"
-    _summary(tmp_path / "c", data_sha256="2", at=3)
+    write_summary(tmp_path / "c", data_sha256="2", at=3)
     first, second = read_runs([tmp_path])
     assert (first.setting(f"data.{DATA_FOUND}"), second.setting(f"data.{DATA_FOUND}")) == (None, 2)
 
 
 def test_data_that_changed_do_not_become_those_of_a_version_of_the_users_own(tmp_path):
     for at, (version, content) in enumerate(((1, "a"), (1, "b"), (2, "c"))):
-        _summary(tmp_path / str(at), seed=at, settings=_data(version=version), data_sha256=content, at=at)
+        write_summary(tmp_path / str(at), seed=at, settings=_data(version=version), data_sha256=content, at=at)
     runs = read_runs([tmp_path])
     assert [run.setting("data.version") for run in runs] == [1, 1, 2]
     assert len({json.dumps(run.shared, sort_keys=True) for run in runs}) == 3
@@ -134,35 +112,35 @@ def test_settings_that_earlier_versions_told_with_the_data_make_no_other_data(tm
 
 
 def test_a_run_that_never_got_to_its_data_has_those_of_its_place(tmp_path):
-    _summary(tmp_path / "a", at=1)
-    _summary(tmp_path / "b", seed=1, settings=_data(root="west"), at=2)
-    _write(tmp_path / "c" / "run.json", seed=2, settings=_data(root="west"), status="failed", error="no memory")
+    write_summary(tmp_path / "a", at=1)
+    write_summary(tmp_path / "b", seed=1, settings=_data(root="west"), at=2)
+    write_record(tmp_path / "c" / "run.json", seed=2, settings=_data(root="west"), status="failed", error="no memory")
     assert {json.dumps(run.shared, sort_keys=True) for run in read_runs([tmp_path])} == {
         json.dumps({key: SETTINGS[key] for key in sorted(SETTINGS) if key not in ("method", "proxy")}, sort_keys=True)
     }
 
 
 def test_a_failed_run_is_not_taken_for_one_on_development_images_that_is_newer(tmp_path):
-    _summary(tmp_path / "a", at=1)
-    _write(tmp_path / "b" / "run.json", seed=1, status="failed", error="no memory", at=2)
-    _summary(tmp_path / "c", settings={**SETTINGS, "development": True}, data_sha256="2", at=3)
+    write_summary(tmp_path / "a", at=1)
+    write_record(tmp_path / "b" / "run.json", seed=1, status="failed", error="no memory", at=2)
+    write_summary(tmp_path / "c", settings={**SETTINGS, "development": True}, data_sha256="2", at=3)
     runs = read_runs([tmp_path])
     assert {run.setting(f"data.{DATA_FOUND}") for run in runs} == {None}
     assert [run.shared for run in runs if run.status == "failed"] == [runs[0].shared]
 
 
 def test_a_finished_run_counts_before_a_newer_one_that_is_not(tmp_path):
-    _summary(tmp_path / "a", at=1)
+    write_summary(tmp_path / "a", at=1)
     for number, status in enumerate(("running", "failed", "interrupted")):
-        _write(tmp_path / str(number) / "run.json", status=status, at=2)
-    _write(tmp_path / "a" / "run.json", status="running", at=3)  # run again in the same folder
+        write_record(tmp_path / str(number) / "run.json", status=status, at=2)
+    write_record(tmp_path / "a" / "run.json", status="running", at=3)  # run again in the same folder
     (run,) = read_runs([tmp_path])
     assert run.status == "done"
 
 
 def test_a_failed_run_in_the_folder_of_a_finished_one_is_not_hidden_by_it(tmp_path):
-    _summary(tmp_path, at=1)
-    _write(tmp_path / "run.json", method="dense", status="failed", error="no memory", at=2)
+    write_summary(tmp_path, at=1)
+    write_record(tmp_path / "run.json", method="dense", status="failed", error="no memory", at=2)
     assert [(run.method, run.status) for run in read_runs([tmp_path])] == [("fedavg", "done"), ("dense", "failed")]
 
 
@@ -176,7 +154,7 @@ def test_a_failed_run_in_the_folder_of_a_finished_one_is_not_hidden_by_it(tmp_pa
     ],
 )
 def test_a_run_without_a_summary_is_known_by_its_trace(tmp_path, told, status, error):
-    _write(tmp_path / "run.json", **told, overrides=["method=fedavg"])
+    write_record(tmp_path / "run.json", **told, overrides=["method=fedavg"])
     (run,) = read_runs([tmp_path])
     assert (run.method, run.status, run.error, run.summary) == ("fedavg", status, error, None)
     assert (run.folder, run.overrides) == (tmp_path, ("method=fedavg",))
@@ -196,7 +174,7 @@ def test_a_run_that_failed_before_it_was_known_is_replaced_by_one_of_the_same_co
     for number, (status, overrides) in enumerate([("failed", ["data=mnist"]), ("failed", ["data=svhn"])]):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "run.json").write_text(json.dumps({"status": status, "overrides": overrides}))
-    _summary(tmp_path / "again", overrides=["data=mnist"])
+    write_summary(tmp_path / "again", overrides=["data=mnist"])
     assert [(run.status, run.overrides) for run in read_runs([tmp_path])] == [
         ("failed", ("data=svhn",)),
         ("done", ("data=mnist",)),
@@ -204,8 +182,8 @@ def test_a_run_that_failed_before_it_was_known_is_replaced_by_one_of_the_same_co
 
 
 def test_a_result_of_another_study_that_a_run_took_over_counts_for_both(tmp_path):
-    _summary(tmp_path, study="fedhydra/table1", at=1)
-    _write(tmp_path / "run.json", study="fedhydra/table4", status="done", at=2)
+    write_summary(tmp_path, study="fedhydra/table1", at=1)
+    write_record(tmp_path / "run.json", study="fedhydra/table4", status="done", at=2)
     (run,) = read_runs([tmp_path])
     assert run.status == "done"
     assert run.belongs_to("fedhydra/table1")
@@ -214,8 +192,8 @@ def test_a_result_of_another_study_that_a_run_took_over_counts_for_both(tmp_path
 
 def test_a_finished_run_whose_data_changed_since_is_no_unfinished_one(tmp_path):
     for number, (name, content) in enumerate([("fedavg", "1"), ("fedhydra", "1"), ("fedavg", "2")]):
-        _summary(tmp_path / str(number), method=name, data_sha256=content, at=number)
-        _write(tmp_path / str(number) / "run.json", method=name, status="done", at=number + 10)
+        write_summary(tmp_path / str(number), method=name, data_sha256=content, at=number)
+        write_record(tmp_path / str(number) / "run.json", method=name, status="done", at=number + 10)
     assert [(run.method, run.status) for run in read_runs([tmp_path])] == [
         ("fedavg", "done"),
         ("fedhydra", "done"),
@@ -225,46 +203,23 @@ def test_a_finished_run_whose_data_changed_since_is_no_unfinished_one(tmp_path):
 
 def test_the_newer_of_two_counts_in_whatever_order_folders_are_named(tmp_path):
     for number, name in enumerate(("old", "new")):
-        _summary(tmp_path / name, server={"accuracy_last": number}, at=number)
+        write_summary(tmp_path / name, server={"accuracy_last": number}, at=number)
     for order in (("old", "new"), ("new", "old")):
         (run,) = read_runs([tmp_path / name for name in order])
         assert run.summary["server"]["accuracy_last"] == 1
 
 
 def test_an_aggregation_is_no_run(tmp_path):
-    _summary(tmp_path / "a")
+    write_summary(tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "summary.json").write_text(json.dumps({"kind": "aggregation", "server": {}}))
     assert [run.method for run in read_runs([tmp_path])] == ["fedavg"]
 
 
-def test_collected_runs_are_read_back_without_what_no_table_shows(tmp_path):
-    rounds = [{"round": 1, "accuracy": 0.25, "student": {"kl": 0.1}}]
-    _summary(tmp_path / "a", rounds=rounds, at=1)
-    _summary(tmp_path / "b", seed=1, at=2)
-    collect(read_runs([tmp_path]), tmp_path / "all.jsonl")
-    runs = read_runs([tmp_path / "all.jsonl"])
-    assert [run.seed for run in runs] == [0, 1]
-    assert runs[0].summary["rounds"] == [{"round": 1, "accuracy": 0.25}]
-    assert runs[0].complete
-    (tmp_path / "all.jsonl").write_text("{}\n")
-    with pytest.raises(OneshotError, match=r"all.jsonl, line 1: not what this version writes"):
-        read_runs([tmp_path / "all.jsonl"])
-
-
-def test_runs_alike_of_which_each_was_asked_for_something_else_are_all_read_and_collected(tmp_path):
-    for at, own in enumerate(({"synthetic": {"fid": 1.0}}, {"privacy": {"server": {}}}, {})):
-        _summary(tmp_path / str(at), **own, at=at)
-    collect(every_run([tmp_path]), tmp_path / "all.jsonl")
-    for place in (tmp_path, tmp_path / "all.jsonl"):
-        assert [len(run.summary.keys() & {"synthetic", "privacy"}) for run in every_run([place])] == [1, 1, 0]
-        assert len(read_runs([place])) == 1
-
-
 def test_a_run_and_its_copies_are_read_once_and_are_as_new_as_the_newest(tmp_path):
     for at, (name, seconds) in enumerate((("run", 1), ("other", 2), ("copy", 1))):
-        _summary(tmp_path / name, seconds=seconds, at=at)
-    _write(tmp_path / "copy" / "run.json", study="copied", status="done")
+        write_summary(tmp_path / name, seconds=seconds, at=at)
+    write_record(tmp_path / "copy" / "run.json", study="copied", status="done")
     collect(every_run([tmp_path]), tmp_path / "all.jsonl")
     runs = every_run([tmp_path, tmp_path / "all.jsonl"])
     assert [(run.summary["seconds"], run.folder) for run in runs] == [(2, tmp_path / "other"), (1, tmp_path / "copy")]
@@ -273,8 +228,8 @@ def test_a_run_and_its_copies_are_read_once_and_are_as_new_as_the_newest(tmp_pat
 
 def test_a_copy_of_an_older_result_is_no_newer_for_being_copied(tmp_path, capsys):
     for folder, begun, accuracy, at in (("new", 2.0, 0.2, 2), ("old", 1.0, 0.1, 1), ("copy of old", 1.0, 0.1, 3)):
-        _summary(tmp_path / folder, server={"accuracy_last": accuracy}, at=at)
-        _write(tmp_path / folder / "run.json", status="done", begun=begun, seconds=0.5, at=at)
+        write_summary(tmp_path / folder, server={"accuracy_last": accuracy}, at=at)
+        write_record(tmp_path / folder / "run.json", status="done", begun=begun, seconds=0.5, at=at)
     (run,) = read_runs([tmp_path])
     assert run.summary["server"]["accuracy_last"] == 0.2
     assert f"1 runs are here with more than one result; the newest counts, here that of {tmp_path / 'new'}" in (
@@ -286,14 +241,14 @@ def test_a_copy_of_an_older_result_is_no_newer_for_being_copied(tmp_path, capsys
 
 def test_traces_that_are_named_themselves_are_each_read(tmp_path):
     for seed in (0, 1):
-        _write(tmp_path / str(seed) / "run.json", seed=seed, status="failed")
+        write_record(tmp_path / str(seed) / "run.json", seed=seed, status="failed")
     assert {run.seed for run in every_run(tmp_path.glob("*/run.json"))} == {0, 1}
 
 
 @pytest.mark.parametrize("words", [("old.jsonl", "new.jsonl"), ("new.jsonl", "old.jsonl"), ("new.jsonl", "old")])
 def test_of_two_files_the_newer_result_counts_in_whatever_order_they_are_named(tmp_path, capsys, words):
     for at, name in enumerate(("old", "new"), 1):
-        _summary(tmp_path / name / "run", server={"accuracy_last": at / 10}, at=at)
+        write_summary(tmp_path / name / "run", server={"accuracy_last": at / 10}, at=at)
         collect(read_runs([tmp_path / name]), tmp_path / f"{name}.jsonl")
     collect(read_runs([tmp_path / "new.jsonl"]), tmp_path / "new.jsonl")  # which leaves its time as it was
     (run,) = read_runs([tmp_path / word for word in words])
@@ -339,7 +294,7 @@ def test_an_accuracy_that_is_no_number_is_refused_by_name(tmp_path, word):
     ],
 )
 def test_figures_that_no_run_writes_are_refused_by_name(tmp_path, changes, line):
-    _summary(tmp_path / "run", **changes)
+    write_summary(tmp_path / "run", **changes)
     with pytest.raises(OneshotError, match=rf"run/summary\.json: not what this version writes \({re.escape(line)}"):
         read_runs([tmp_path])
 
@@ -354,32 +309,11 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         read_runs([tmp_path])
 
 
-def test_runs_are_collected_into_a_new_folder_and_never_into_a_file(tmp_path):
-    _summary(tmp_path / "a")
-    runs = read_runs([tmp_path])
-    collect(runs, tmp_path / "new" / "all.jsonl")
-    assert len(read_runs([tmp_path / "new" / "all.jsonl"])) == 1
-    with pytest.raises(OneshotError, match=r"^\S+/all.jsonl: cannot be written"):
-        collect(runs, tmp_path / "new" / "all.jsonl" / "all.jsonl")
-    with pytest.raises(OneshotError, match=r"^\S+/a: cannot be written"):
-        collect(runs, tmp_path / "a")
-
-
 def test_what_is_no_text_is_refused_by_name(tmp_path):
     (tmp_path / "summary.json").write_bytes(b"\x89PNG\xff")
     for path in (tmp_path, tmp_path / "summary.json"):
         with pytest.raises(OneshotError, match=r"summary.json: not what this version writes \(it is no text\); give"):
             read_runs([path])
-
-
-def test_collected_runs_still_stand_for_those_of_other_studies(tmp_path):
-    _summary(tmp_path / "run", study="default")
-    _write(tmp_path / "run" / "run.json", study="fedhydra/table4", status="done")
-    collect(read_runs([tmp_path / "run"]), tmp_path / "all.jsonl")
-    (run,) = read_runs([tmp_path / "all.jsonl"])
-    assert run.study == "default"
-    assert run.belongs_to("fedhydra/table4")
-    assert "studies" not in run.summary
 
 
 def test_aggregations_alone_are_no_runs(tmp_path):
@@ -403,7 +337,7 @@ def test_blank_lines_of_a_collected_file_are_passed_over(tmp_path):
 
 
 def test_files_of_another_program_below_a_folder_are_passed_over_and_said(tmp_path, capsys):
-    _summary(tmp_path / "run")
+    write_summary(tmp_path / "run")
     for name in ("summary.json", "run.json"):
         (tmp_path / name).write_text('{"lr": 1}')
     assert len(read_runs([tmp_path])) == 1
