@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from oneshot_fl.config.record import EXPORT
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError, printable
 from oneshot_fl.models.model_file import LARGEST, ModelFile, parse_model, read_model
@@ -24,6 +25,8 @@ PICKLED = "data.pkl"
 """A file in every zip that torch.save makes."""
 BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 """Endings of files that may lie beside uploads and are not looked at."""
+EXPORTED = frozenset({".onnx", ".pt2"})
+"""The same of what `oneshot-fl export` writes of an upload, into a folder `export` beside it."""
 MOST_FILES = 10_000
 MOST_MEMBERS, AT_ONCE = 100_000, 32 * 10**6
 """Of a zip: everything that is in it, uploads or not; and bytes that are read of it at once."""
@@ -116,8 +119,9 @@ def _in_folder(folder: Path, largest: int) -> Iterator[Entry]:
     unreadable: list[OSError] = []
     for parent, below, names in os.walk(folder, onerror=unreadable.append):
         below[:] = sorted(name for name in below if not name.startswith("."))
-        for path in (Path(parent, name) for name in names if _counts(name)):
-            yield str(path.relative_to(folder)), partial(_of_folder, path, largest)
+        for path in (Path(parent, name).relative_to(folder) for name in names):
+            if _counts(PurePosixPath(path)):
+                yield str(path), partial(_of_folder, folder / path, largest)
         for path in (Path(parent, name) for name in below):
             if path.is_symlink():
                 yield str(path.relative_to(folder)), _linked
@@ -218,14 +222,16 @@ def _is_upload(path: str) -> bool:
     return path.lower().endswith(SUFFIX)
 
 
-def _counts(name: str) -> bool:
+def _counts(path: PurePosixPath) -> bool:
     """Whether a file is, or should be, an upload."""
-    return not name.startswith(".") and PurePosixPath(name).suffix.lower() not in BESIDE
+    ending = path.suffix.lower()
+    exported = EXPORT in path.parent.parts and ending in EXPORTED
+    return not path.name.startswith(".") and ending not in BESIDE and not exported
 
 
 def _counts_in_zip(path: PurePosixPath) -> bool:
     """Likewise; what lies in a hidden folder does not. A path that leads upwards is hidden by nothing, and refused."""
-    return _counts(path.name) and not any(each.startswith(".") and each != ".." for each in path.parent.parts)
+    return _counts(path) and not any(each.startswith(".") and each != ".." for each in path.parent.parts)
 
 
 def _short(path: str) -> str:

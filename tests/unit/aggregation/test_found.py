@@ -50,6 +50,17 @@ def test_a_folder_and_its_zip_hold_the_same_uploads(write, folder, tmp_path):
     assert _reasons(folder) == _reasons(tmp_path / "all.zip") == {"one.safetensors": "", "below/two.safetensors": ""}
 
 
+def test_what_was_exported_of_an_upload_is_none_and_all_else_beside_it_is_looked_at(write, folder, tmp_path):
+    names = ("export/a/model.onnx", "export/a/README.md", "export/model.pt2", "export/b.pt", "model.onnx")
+    files = {"a.safetensors": write("a").read_bytes(), **dict.fromkeys(names, b"x")}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    _zip(tmp_path / "all.zip", files)
+    for place in (folder, tmp_path / "all.zip"):
+        assert set(_reasons(place)) == {"a.safetensors", "export/b.pt", "model.onnx"}
+
+
 def test_an_ending_in_large_letters_is_an_uploads_too(write, folder, tmp_path):
     content = write("one").rename(folder / "NORTH.SAFETENSORS").read_bytes()
     _zip(tmp_path / "all.zip", {"NORTH.SAFETENSORS": content, "weights/data.pkl": b"", "README.TXT": b""})
