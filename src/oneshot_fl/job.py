@@ -43,8 +43,8 @@ def job(
     holder waits for that device.
 
     Args:
-        bind: makes the experiment, or says what is wrong with it: that is part of the trace, but for a single run in
-            the folder of a result, which stays as it is.
+        bind: makes the experiment, or says what is wrong with it: that, as what is wrong with its data, is part of the
+            trace, but for a single run in the folder of a result, which stays as it is.
         known: what can be told of the run before.
         config: the whole configuration, plain and resolved; None where that cannot be, which `bind` says.
         folder: for all that it leaves; of several processes one works there at a time.
@@ -62,7 +62,7 @@ def job(
         if place and (done := place.find(folder)):
             return _done_before(place, done, known, folder)
         device = device or _device(config)
-        bound = bind() if (folder / SUMMARY).is_file() and "job" not in known else None
+        bound = _seen_through(bind()) if (folder / SUMMARY).is_file() and "job" not in known else None
         tell_of_result(folder)
         with traced(folder, known) as trace:
             if device:
@@ -87,6 +87,14 @@ def job(
             _remember(place, folder)
         print_summary(terminal(), summary, [folder / SUMMARY, *drawn_in(folder)])
         return summary
+
+
+def _seen_through(experiment: "Experiment") -> "Experiment":
+    """The same, once all is seen that can be seen before a result is about to be another's; it is forgotten again."""
+    from oneshot_fl.pipeline import ready
+
+    ready(experiment)
+    return experiment
 
 
 @contextmanager

@@ -58,13 +58,10 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with session(experiment, folder, terminal()) as context:
         preparing = Meter()
-        given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+        given = ready(experiment)
         for note in (*unread_words(experiment.config, experiment.record["overrides"]), *given.data.notes):
             context.progress.note(note)
-        description_of_run(experiment, given.data)  # a model that nothing can read is not worth making
-        check_models(experiment.architectures, given.data.spec)
         prepared = preparing.spent()
-        check_panels(experiment, given)
         results = communicate(experiment, given, context)
         last = results[-1]
         measuring = Meter()
@@ -77,6 +74,20 @@ def run(experiment: Experiment, folder: Path) -> dict[str, Any]:
         figures = draw(folder, last, context.progress, also=also) if also != "none" else {}
         _log(context.log, summary, last, figures, folder)
     return summary
+
+
+def ready(experiment: Experiment) -> RunData:
+    """What a run has before anything is trained.
+
+    Raises:
+        OneshotError: the data cannot be read or dealt, a model does not fit them, or something else that could only be
+            known with the data at hand.
+    """
+    given = prepare(experiment.data, experiment.partition, experiment.proxy, device=device_of(experiment.trainer))
+    description_of_run(experiment, given.data)  # a model that nothing can read is not worth making
+    check_models(experiment.architectures, given.data.spec)
+    check_panels(experiment, given)
+    return given
 
 
 def _log(log: RunLog, summary: dict[str, Any], last: RunResult, figures: dict[str, Path], folder: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -29,6 +30,8 @@ class Bound:
 
     record: dict[str, Any] = field(default_factory=dict)
     trainer: TrainerSettings = CPU
+    ready: Callable[[], None] = lambda: None
+    """What is seen with its data at hand."""
 
 
 @pytest.fixture
@@ -67,6 +70,7 @@ def runs(root, code, tmp_path, monkeypatch):
         return summary
 
     monkeypatch.setattr("oneshot_fl.pipeline.run", run)
+    monkeypatch.setattr("oneshot_fl.pipeline.ready", lambda experiment: experiment.ready())
     monkeypatch.setattr("oneshot_fl.reporting.printed.print_summary", lambda *_: None)
     config = {
         "data": {"name": "image_folder", "_target_": "oneshot_fl.data.image_folder.image_folder", "root": str(root)},
@@ -78,10 +82,13 @@ def runs(root, code, tmp_path, monkeypatch):
         "store": str(tmp_path / "store"),
     }
 
-    def runs(meanwhile=lambda: None, check=lambda: None, known=MappingProxyType({}), **trainer) -> bool:
-        bound, chosen = [], config | {"trainer": config["trainer"] | trainer}
-        job(lambda: (bound.append(True), meanwhile(), Bound())[-1], known, chosen, tmp_path / "run", check=check)
-        return bool(bound)
+    def runs(
+        meanwhile=lambda: None, check=lambda: None, ready=lambda: None, known=MappingProxyType({}), **trainer
+    ) -> bool:
+        made, chosen = [], config | {"trainer": config["trainer"] | trainer}
+        bound = Bound(ready=ready)
+        job(lambda: (made.append(True), meanwhile(), bound)[-1], known, chosen, tmp_path / "run", check=check)
+        return bool(made)
 
     return runs
 
@@ -105,14 +112,15 @@ def test_a_run_that_must_not_count_has_failed(runs, tmp_path):
     assert runs()
 
 
-def test_a_configuration_that_is_refused_leaves_a_result_in_its_folder_as_it_is(runs, tmp_path, capsys):
+@pytest.mark.parametrize("when", ["meanwhile", "ready"], ids=["a configuration", "its data"])
+def test_what_is_refused_leaves_a_result_in_its_folder_as_it_is(runs, tmp_path, capsys, when):
     def refuse():
         raise OneshotError("trainer.precision=64-true: is none")
 
     assert runs()
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(OneshotError, match=r"^trainer\.precision"):
-        runs(meanwhile=refuse, precision="64-true")
+        runs(**{when: refuse}, precision="64-true")
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
     assert "takes the place of" not in capsys.readouterr().err
     with pytest.raises(OneshotError, match=r"^trainer\.precision"):
