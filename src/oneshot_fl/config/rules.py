@@ -21,6 +21,8 @@ from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 LABELS: dict[str, Any] = {"_target_": str, "_partial_": bool, "name": Name}
 """Keys of a node that are not handed to its target; a `name` is, where the target takes one."""
 MISSING = "???"
+STEPS = 3
+"""Of an optimiser that is tried: some move nothing in their first one."""
 OPTIMISER: dict[str, Any] = {
     "lr": LearningRate,
     "momentum": BelowOne,
@@ -158,7 +160,7 @@ def _keys_of(key: str) -> str:
 
 
 def check_optimizer(key: str, settings: Any) -> None:
-    """Whether an optimiser's node can be called on parameters; one step on a single number shows what torch says.
+    """Whether an optimiser's node can be called on parameters; steps on two single numbers show what torch says.
 
     Raises:
         OneshotError: naming the key that is wrong.
@@ -168,16 +170,24 @@ def check_optimizer(key: str, settings: Any) -> None:
 
     target = target_of(key, settings)
     options = {name: value for name, value in settings.items() if name not in LABELS}
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     try:
-        optimizer = target([parameter], **options)
-        optimizer.step(closure=None)
+        optimizer = target(parameters, **options)
+        for _ in range(STEPS):
+            for parameter in parameters:
+                parameter.grad = torch.ones(1)
+            optimizer.step(closure=None)
     except Exception as error:  # another package's: whatever it raises is its answer to these settings
         raise OneshotError(f"{key}: {_last(settings)} does not work with these settings ({one_line(error)})") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise OneshotError(
             f"{key}._target_={settings['_target_']}: is no torch optimiser, for instance torch.optim.SGD"
+        )
+    if any("lr" not in group for group in optimizer.param_groups):
+        raise OneshotError(f"{key}: {_last(settings)} keeps no `lr`, which schedules multiply; call its rate that")
+    if options.get("lr") != 0 and not all(map(bool, parameters)):
+        raise OneshotError(
+            f"{key}: {_last(settings)} leaves a parameter as it is, step by step; let it step all that it is given"
         )
 
 

@@ -56,6 +56,10 @@ class DataSpec:
         pixels = self._pixels(inputs.float())
         return float(((pixels - pixels.clamp(0, 1)).abs() > 1 / 255).float().mean())
 
+    def brightest(self, inputs: Tensor) -> float:
+        """The brightest pixel of images as models see them, where black is 0 and white is 1."""
+        return float(self._pixels(inputs.detach().float()).max())
+
     def _pixels(self, inputs: Tensor) -> Tensor:
         return inputs * channelwise(self.std, inputs) + channelwise(self.mean, inputs)
 

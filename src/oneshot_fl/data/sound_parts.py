@@ -37,6 +37,8 @@ def _flaw_of_part(part: str, images: Any, labels: Any) -> str | None:
 def _flaw_of_tensor(name: str, tensor: Any) -> str | None:
     if not isinstance(tensor, Tensor):
         return f"{name}: must be a torch tensor, not {kind_of(tensor)}"
+    if tensor.layout != torch.strided:
+        return f"{name}: must be dense, not {tensor.layout}; .to_dense() makes it that"
     if tensor.device.type != "cpu":
         return f"{name}: must lie in the CPU's memory, not on {tensor.device}; each run moves them by itself"
     return None

@@ -14,6 +14,7 @@ from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.bank import has_features
 from oneshot_fl.models.memory import memory_here
 from oneshot_fl.models.structure import noted
+from oneshot_fl.process import say
 from oneshot_fl.seeds import torch_generator
 
 OTHERWISE = (
@@ -28,6 +29,8 @@ NO_LOGITS = "answers with probabilities instead of logits; leave the softmax or 
 
 def check_models(architectures: Iterable[Architecture], spec: DataSpec) -> None:
     """Whether each can be made for images that are there now, and answers; somebody else's is made and asked indeed.
+
+    A line tells of one whose answers hold for the batch alone.
 
     Raises:
         OneshotError: naming what cannot, or what is larger than this machine's memory.
@@ -57,6 +60,7 @@ def try_model(
     try:
         with warnings.catch_warnings(action="ignore"), torch.device("meta"):
             model: nn.Module = build(spec)
+            _require_plain(model, name)
             _require_single_precision(model, name)
             count = sum(parameter.numel() for parameter in model.parameters())
             check_memory(f"{name}: {count:,} parameters", None, 4 * count)
@@ -179,8 +183,14 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
         if are_probabilities(answer):
             raise OneshotError(f"{name}: {NO_LOGITS}")
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
-    if not alike(model(drawn), model(drawn)):
+    together = model(drawn)
+    if not alike(model(drawn), together):
         raise OneshotError(f"{name}: {OTHERWISE}")
+    if not alike(torch.cat([model(image) for image in drawn.split(1)]), together):
+        say(
+            f"{name}: answers an image otherwise beside others, as batch normalisation without running statistics "
+            "does: its accuracy is that of batches of evaluate.batch_size, and of images one by one another"
+        )
 
 
 def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str, *, count: int = 2) -> None:
@@ -213,6 +223,17 @@ def _last_step(answer: Tensor) -> str:
     while step is not None and step.name().rpartition("Backward")[0] in SAME_NUMBERS:
         step = step.next_functions[0][0]
     return "" if step is None else str(step.name())
+
+
+def _require_plain(model: nn.Module, name: str) -> None:
+    """A module in Python with tensors in its state: others cannot be copied, compared, counted or written to a file."""
+    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
+        raise OneshotError(f"{name}: is what torch.jit or torch.compile made of a module; build the module itself")
+    if other := [key for key, value in model.state_dict().items() if not isinstance(value, Tensor)]:
+        raise OneshotError(
+            f"{name}: keeps {other[0]} in its state, which is no tensor, and files of models hold tensors alone; leave "
+            "it out of get_extra_state, or keep it as an attribute that its settings say"
+        )
 
 
 def _require_single_precision(model: nn.Module, name: str) -> None:

@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.optimizers import OptimizerFactory
-from oneshot_fl.parts.ensembles import NoTeacher
+from oneshot_fl.parts.ensembles import Fixed, NoTeacher
 from oneshot_fl.parts.objective import Objective, objective_of
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.slots import Ensemble, Init, Perturb, Schedule, Source, Term
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.recipe import Recipe, needs_of_start
+from oneshot_fl.process import say
+from oneshot_fl.recipe import Recipe, made_of_ours, needs_of_start
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,36 @@ class Loop:
     """Of the student's learning rate over all rounds."""
     warm_up: WarmUp | None = None
 
+    def __post_init__(self) -> None:
+        """Whether what is to be trained can be, and whether anybody trains what could.
+
+        Raises:
+            OneshotError: a source with an optimiser has no parameter.
+        """
+        for name, source in self.sources.items():
+            if source.optimizer and not _has_parameters(source):
+                raise OneshotError(
+                    f"method.source: {name} has an optimizer and no parameter that it could train; set optimizer = None"
+                )
+        terms = {each.named(name): term for each in (self.objective, self.student) for name, term in each.terms.items()}
+        for key, part in {"method.ensemble": self.ensemble, **terms}.items():
+            if not made_of_ours(part) and _has_parameters(part) and _learns_nothing(part):
+                say(f"{key}: has parameters, and nobody trains them: only those of sources and of the student are")
+
     @property
     def optimizers(self) -> dict[str, OptimizerFactory]:
         """By what they train."""
         sources = {of_source(name): source.optimizer for name, source in self.sources.items() if source.optimizer}
         return {**sources, "student": self.optimizer, **({"warm_up": self.warm_up.optimizer} if self.warm_up else {})}
+
+
+def _has_parameters(part: Any) -> bool:
+    return isinstance(part, nn.Module) and any(parameter.requires_grad for parameter in part.parameters())
+
+
+def _learns_nothing(part: Any) -> bool:
+    """Not even from the pool, as an ensemble with a `refit` of its own does."""
+    return getattr(type(part), "refit", Fixed.refit) is Fixed.refit
 
 
 def of_source(name: str) -> str:

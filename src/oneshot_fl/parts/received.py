@@ -9,9 +9,12 @@ from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.parts.slots import Made, Perturb, Teacher
 
+BRIGHTEST = 20.0
+"""Times as bright as white: noise and what is drawn are less, and bytes that were not normalised more."""
+
 
 def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Made:
-    """What a source made, as it is, but for labels of fewer bits, which become int64, and images of float64 or float16.
+    """What a source made, as it is, but for labels of fewer bits, which become int64, and images of other floats.
 
     Those become float32, as models are; nobody asks for the gradient of any.
 
@@ -24,7 +27,8 @@ def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Ma
 
     Raises:
         OneshotError: it is no `Made`; images are no numbers `[n, C, H, W]` of the spec, labels no whole numbers `[n]`
-            of its classes, or trust no numbers `[n]`; or images that must be finite are not.
+            of its classes, or trust no numbers `[n]` from 0 to 1; or images that must be finite are not, or are not
+            normalised.
     """
     if not isinstance(made, Made):
         raise OneshotError(f"{key}: make returns {_told(made)}, and must return Made(images, labels or None)")
@@ -36,14 +40,24 @@ def received(made: Any, *, spec: DataSpec, key: str, finite: bool = False) -> Ma
         )
     if finite and not _finite(made.x):
         raise OneshotError(f"{key}: makes images with pixels that are not finite (NaN or infinite)")
-    n = len(made.x)
-    if made.trust is not None and (not _is_float(made.trust) or made.trust.shape != (n,)):
+    if finite and len(made.x) and (brightest := spec.brightest(made.x)) > BRIGHTEST:
         raise OneshotError(
-            f"{key}: trusts its labels by {_told(made.trust)}, and must by a floating-point number an image, of shape "
-            f"[{n}], or by None"
+            f"{key}: makes pixels {brightest:.0f} times as bright as white; models see normalised ones: "
+            "spec.normalise(pixels), of pixels in [0, 1]"
         )
+    n = len(made.x)
+    if made.trust is not None:
+        _check_trust(made.trust, n, key)
     made = made._replace(x=_as_models_take(made.x.detach()))
     return made if made.y is None else made._replace(y=_labels(made.y, n, spec.classes, key))
+
+
+def _check_trust(trust: Any, n: int, key: str) -> None:
+    must = f"and must by a floating-point number from 0 to 1 an image, of shape [{n}], or by None"
+    if not _is_float(trust) or trust.shape != (n,):
+        raise OneshotError(f"{key}: trusts its labels by {_told(trust)}, {must}")
+    if not bool(((trust >= 0) & (trust <= 1)).all()):
+        raise OneshotError(f"{key}: trusts its labels by {float(trust.min()):.3g} to {float(trust.max()):.3g}, {must}")
 
 
 def chance(drawn: Any) -> Tensor:
@@ -61,7 +75,7 @@ def chance(drawn: Any) -> Tensor:
 
 
 def perturbed(perturb: Perturb, x: Tensor, teacher: Teacher, drawn: Tensor, *, finite: bool) -> Tensor:
-    """What a perturbation makes of images `[b, C, H, W]`, as it is, but for such of float64 or float16.
+    """What a perturbation makes of images `[b, C, H, W]`, as it is, but for such of other floats than float32.
 
     It may write into the images that it is given: `x` itself is left alone.
 
@@ -86,7 +100,7 @@ def _finite(images: Tensor) -> bool:
 
 
 def _as_models_take(images: Tensor) -> Tensor:
-    return images.float() if images.dtype in (torch.float64, torch.float16) else images
+    return images.float()
 
 
 def _labels(y: Any, n: int, classes: int, key: str) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.bank import ClientBank, ClientOutputs, LayerStatistics
 from oneshot_fl.models.precision import at_least_float32
-from oneshot_fl.recipe import needs_of
+from oneshot_fl.models.trial import are_probabilities
+from oneshot_fl.recipe import made_of_ours, needs_of
 
 
 class Votes(NamedTuple):
@@ -104,6 +105,16 @@ def taught(ensemble: EnsembleFunction, votes: Votes) -> Tensor:
         OneshotError: it answers something else, or writes into what it is asked with.
     """
     return require_logits(answered(ensemble, votes), images=len(votes.y), classes=votes.P.shape[2])
+
+
+def require_no_probabilities(ensemble: EnsembleFunction, answer: Tensor) -> None:
+    """Whether what one of a user's own answers are logits indeed, which waits for the device.
+
+    Raises:
+        OneshotError: they are what a softmax leaves.
+    """
+    if not made_of_ours(ensemble) and are_probabilities(answer):
+        raise OneshotError("method.ensemble: answers with probabilities instead of logits; end it with .log()")
 
 
 def require_logits(answer: Any, *, images: int, classes: int) -> Tensor:

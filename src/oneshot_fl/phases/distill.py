@@ -35,7 +35,7 @@ from oneshot_fl.parts.method import Loop, WarmUp, of_source
 from oneshot_fl.parts.pools import Entry, joined_apart, refit
 from oneshot_fl.parts.received import chance, perturbed, received
 from oneshot_fl.parts.slots import Made, Source, Turn
-from oneshot_fl.parts.view import View, answered, ask, require_logits, require_rows, taught
+from oneshot_fl.parts.view import View, answered, ask, require_logits, require_no_probabilities, require_rows, taught
 from oneshot_fl.phases.diverged import RATE_KEYS, not_finite, rates_of, require_finite, require_finite_parts
 from oneshot_fl.phases.replay import is_known, repeated, to_capture
 from oneshot_fl.phases.schedule import anneal, factor
@@ -275,6 +275,8 @@ class DistillModule(LightningModule):
         with torch.no_grad():
             kept = self.perturb is None or getattr(self.perturb, "keeps_answers", False)
             teacher = self._recalled(entry) if kept else self._taught(x, entry.y)
+        if not self.history:
+            require_no_probabilities(self.ensemble, teacher)
         return self._score("student", x, entry.y, entry.trust, teacher)
 
     def _recalled(self, entry: Entry) -> Tensor:

@@ -68,11 +68,26 @@ class PartitionPlan:
 
         Raises:
             OneshotError: the partition does not fit the data or writes into what it is given, or what a user's code
-                made of them is none.
+                made of them is none, or another one every time.
         """
+        made = self._made(labels, **domains)
+        if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
+            raise OneshotError(f"partition={self.name}: {found}")
+        indices = [np.sort(np.asarray(index, dtype=np.int64)) for index in made]
+        if not is_ours(self.split.settings["_target_"]):
+            again = (np.sort(np.asarray(index, dtype=np.int64)) for index in self._made(labels, **domains))
+            if not all(map(np.array_equal, indices, again)):
+                raise OneshotError(
+                    f"partition={self.name}: deals otherwise every time; let it draw from a generator that its seed "
+                    "starts, np.random.default_rng(seed)"
+                )
+        return indices
+
+    def _made(self, labels: Labels, **domains: Labels) -> Indices:
+        """What the partition's code makes of numbers that it cannot write into."""
         given = {name: _read_only(numbers) for name, numbers in {"labels": labels, **domains}.items()}
         try:
-            made = self.split(**given)
+            return self.split(**given)
         except ValueError as error:
             if READ_ONLY not in str(error):
                 raise
@@ -81,9 +96,6 @@ class PartitionPlan:
                 f"partition={self.name}: writes into the {names} that it is given, which all other parts of the run "
                 "use too; let it write into a copy, for instance labels.copy()"
             ) from error
-        if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
-            raise OneshotError(f"partition={self.name}: {found}")
-        return [np.sort(np.asarray(index, dtype=np.int64)) for index in made]
 
 
 @dataclass(frozen=True)

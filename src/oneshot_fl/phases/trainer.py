@@ -157,19 +157,31 @@ def precision_here(settings: TrainerSettings) -> Precision:
     return "bf16-mixed" if device.type == "cpu" and cpu_has_bf16() else "32-true"
 
 
+OF_A_TERM = (
+    "method.objective, method.student or recite.objective: the loss has no gradient, so that nothing would be trained; "
+    "leave .detach() and torch.no_grad() out of a loss term of your own"
+)
+
+
 def minimise(
-    module: LightningModule, loss: Tensor, optimizer: Any, *, closure: Callable[[], None] | None = None
+    module: LightningModule,
+    loss: Tensor,
+    optimizer: Any,
+    *,
+    closure: Callable[[], None] | None = None,
+    untrained: str = OF_A_TERM,
 ) -> None:
-    """One step of an optimiser on a loss, for a module that optimises by hand; `closure` is what its `step` calls.
+    """One step of an optimiser on a loss, for a module that optimises by hand.
+
+    Args:
+        closure: what the optimiser's `step` calls.
+        untrained: the line that says why nothing that is trained has a part in the loss.
 
     Raises:
-        OneshotError: nothing that is trained has a part in the loss.
+        OneshotError: that is so.
     """
     if not loss.requires_grad:
-        raise OneshotError(
-            "method.objective, method.student or recite.objective: the loss has no gradient, so that nothing would be "
-            "trained; leave .detach() and torch.no_grad() out of a loss term of your own"
-        )
+        raise OneshotError(untrained)
     optimizer.zero_grad()
     module.manual_backward(loss)
     optimizer.step(closure=closure)

@@ -336,6 +336,34 @@ def test_a_group_without_choices_names_its_keys():
     assert line == "plots=none: plots is a group of settings, not a value; set its keys: plots.format"
 
 
+class Idle(torch.optim.SGD):
+    """Steps nothing."""
+
+    def step(self, closure=None):
+        """Nothing."""
+
+
+class OnlyTheFirst(torch.optim.SGD):
+    """Steps the first parameter alone."""
+
+    def __init__(self, params, lr):
+        super().__init__([next(iter(params))], lr)
+
+
+class OtherWord(torch.optim.Optimizer):
+    """Calls its rate otherwise."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"rate": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Plain gradient descent."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["rate"] * parameter.grad)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -371,6 +399,9 @@ def test_optimisers_that_step(settings):
         ({"_target_": "builtins.len"}, "o: len does not work with these settings ("),
         ({"_target_": "builtins.list"}, "o: list does not work with these settings ("),
         ({"_target_": "pytorch_optimizer.Lion", "betas": [0.9, 2]}, "o.betas=[0.9, 2]: must be a list of 2"),
+        ({"_target_": f"{__name__}.Idle"}, "o: Idle leaves a parameter as it is, step by step"),
+        ({"_target_": f"{__name__}.OnlyTheFirst"}, "o: OnlyTheFirst leaves a parameter as it is"),
+        ({"_target_": f"{__name__}.OtherWord"}, "o: OtherWord keeps no `lr`, which schedules multiply"),
     ],
 )
 def test_optimisers_that_do_not(settings, line):

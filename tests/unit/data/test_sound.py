@@ -39,6 +39,7 @@ def test_a_sound_data_set_has_no_flaw():
         ((IMAGES, LABELS.view(6, 1)), "train_labels: must be torch.int64 of the shape [n], not torch.int64 [6, 1]"),
         ((IMAGES, LABELS[:4]), "train_labels: must be one for each of 6 train_images, not 4"),
         ((IMAGES[0, 0], LABELS), "train_images: must have the shape [n, C, H, W], not [16, 16]"),
+        ((IMAGES.to_sparse(), LABELS), "train_images: must be dense, not torch.sparse_coo; .to_dense() makes it that"),
         ((IMAGES.to("meta"), LABELS), "train_images: must lie in the CPU's memory, not on meta"),
     ],
 )

@@ -119,6 +119,47 @@ def test_somebody_elses_model_is_asked_with_numbers_too(settings, line):
         check_models([Architecture(recipe_of(_OnlyHere, name="own", **settings))], SMALL)
 
 
+class _WithMore(_OnlyHere):
+    """Keeps what is no tensor in its state, or answers by the batch."""
+
+    def __init__(self, spec, *, more=None, by_batch=False):
+        super().__init__(spec)
+        self.more, self.by_batch = more, by_batch
+
+    def get_extra_state(self):
+        return self.more
+
+    def set_extra_state(self, state):
+        pass
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits - logits.mean(0, keepdim=True) if self.by_batch else logits
+
+
+def test_a_state_that_holds_more_than_tensors_is_refused_before_anything_is_trained():
+    with pytest.raises(OneshotError, match=r"^own: keeps _extra_state in its state, which is no tensor"):
+        check_models([Architecture(recipe_of(_WithMore, name="own", more={"a": 1}))], SMALL)
+
+
+@pytest.mark.parametrize("made", [torch.jit.script, torch.compile], ids=["jit", "compile"])
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_what_torch_made_of_a_module_is_refused(made):
+    def build(spec):
+        return made(nn.Sequential(nn.Flatten(), nn.Linear(spec.channels * spec.size**2, spec.classes)))
+
+    with pytest.raises(OneshotError, match=r"^own: is what torch\.jit or torch\.compile made of a module; build"):
+        check_models([Architecture(recipe_of(build, name="own"))], SMALL)
+
+
+def test_a_model_that_answers_by_the_batch_is_told(capsys):
+    check_models([Architecture(recipe_of(_OnlyHere, name="own"))], SMALL)
+    assert capsys.readouterr().err == ""
+    more = {"more": torch.zeros(1), "by_batch": True}
+    check_models([Architecture(recipe_of(_WithMore, name="own", **more))], SMALL)
+    assert "oneshot_fl: own: answers an image otherwise beside others" in capsys.readouterr().err
+
+
 class _RandomFeatures(nn.Linear):
     """Multiplies images by numbers of its own, which its state may lack; may drop some of them in every call."""
 

@@ -2,13 +2,15 @@
 
 from functools import partial
 
+import pytest
 import torch
 from torch import nn
 
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.decoders import DecoderSource
-from oneshot_fl.parts.ensembles import LogitAverage, NoTeacher
+from oneshot_fl.parts.ensembles import Fixed, LogitAverage, NoTeacher
 from oneshot_fl.parts.inits import AsClientsBegan, Average, AverageWhereAlike, Fresh
 from oneshot_fl.parts.method import Method, WarmUpRecipe
 from oneshot_fl.parts.pools import Pool
@@ -72,6 +74,36 @@ def test_a_methods_recipes_become_the_parts_of_its_loop():
     assert (loop.objective.terms["ce"].weight, set(loop.student.terms)) == (2.0, {"kl"})
     weight = nn.Parameter(torch.ones(1))
     assert loop.optimizer([weight]).param_groups[0]["lr"] == 0.1
+
+
+class _Weighted(Fixed):
+    """Clients weighed by what nobody trains."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.weights = nn.Parameter(torch.ones(1))
+
+
+class _Learning(_Weighted):
+    def refit(self, pool, batch_size, rng):
+        """Train the weights."""
+
+
+class _Idle(ProxySource):
+    """Has an optimiser and nothing to train."""
+
+    optimizer = torch.optim.SGD
+
+
+def test_parameters_that_nobody_trains_are_told(capsys):
+    for ensemble, told in ((LogitAverage, 0), (_Learning, 0), (_Weighted, 1)):
+        _method(ensemble=recipe_of(ensemble)).loop(_server(), warm_up=False)
+        assert capsys.readouterr().err.count("oneshot_fl: method.ensemble: has parameters, and nobody trains") == told
+
+
+def test_a_source_with_an_optimiser_and_nothing_to_train_is_refused():
+    with pytest.raises(OneshotError, match=r"^method\.source: images has an optimizer and no parameter .* = None$"):
+        _method(sources={"images": recipe_of(_Idle)}).loop(_server(), warm_up=False)
 
 
 def test_two_servers_share_no_part():

@@ -188,6 +188,18 @@ def _one_round(made, ensemble=LogitAverage, other=None, **options) -> DistillMod
     return module
 
 
+class _Probabilities(LogitAverage):
+    """Ends in a softmax, as no ensemble may."""
+
+    def forward(self, votes):
+        return super().forward(votes).softmax(dim=1)
+
+
+def test_an_ensemble_of_a_users_own_that_answers_with_probabilities_is_refused():
+    with pytest.raises(OneshotError, match=r"^method\.ensemble: answers with probabilities instead of logits; end it"):
+        _one_round(Made(X, None), _Probabilities)
+
+
 class _Negatives(_Given):
     """A source that makes the negative of every image that it is given of others."""
 
@@ -253,6 +265,9 @@ def test_what_is_held_out_is_neither_drawn_of_by_other_sources_nor_shown_in_anot
         (Made(X, torch.tensor([0, 1, 2])), r"makes labels of shape \[3\] \(int64\), .* of shape \[2\]"),
         (Made(X, [0, 1]), r"makes labels of list"),
         (Made(X, torch.tensor([0, 1]), torch.ones(2, 3)), r"trusts its labels by shape \[2, 3\]"),
+        (Made(X, torch.tensor([0, 1]), torch.tensor([-1.0, 1.0])), r"trusts its labels by -1 to 1, .* from 0 to 1 an"),
+        (Made(X, torch.tensor([0, 1]), torch.tensor([torch.nan, 1.0])), r"trusts its labels by nan to nan, "),
+        (Made(X + 255, None), r"makes pixels 128 times as bright as white; .* spec\.normalise"),
     ],
 )
 def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(made, line):
@@ -260,7 +275,11 @@ def test_a_source_that_makes_something_else_than_images_of_these_data_is_told(ma
         _one_round(made)
 
 
-@pytest.mark.parametrize("images", [X.double(), X.half(), X.clone().requires_grad_()], ids=["double", "half", "grad"])
+@pytest.mark.parametrize(
+    "images",
+    [X.double(), X.half(), X.bfloat16(), X.clone().requires_grad_()],
+    ids=["double", "half", "bfloat16", "grad"],
+)
 def test_images_of_other_bits_or_with_a_gradient_are_as_good(images):
     assert torch.equal(_one_round(Made(images, None), rounds=2).pool.entries[0].x, images.detach().float())
 

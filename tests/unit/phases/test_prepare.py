@@ -184,6 +184,15 @@ def ill(labels, *, clients):
     raise ValueError("my own mistake")
 
 
+def by_chance(labels, *, clients):
+    return np.array_split(np.random.default_rng().permutation(len(labels)), clients)
+
+
+def test_a_users_partition_that_deals_otherwise_every_time_is_refused():
+    with pytest.raises(OneshotError, match=r"^partition=own: deals otherwise every time; .* default_rng\(seed\)$"):
+        _split_by("by_chance")
+
+
 def test_a_users_partition_that_writes_into_labels_is_told_to_copy_them():
     line = r"^partition=own: writes into the labels that it is given, .* for instance labels\.copy\(\)$"
     with pytest.raises(OneshotError, match=line):

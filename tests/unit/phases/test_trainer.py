@@ -166,3 +166,5 @@ def test_sigterm_ends_a_program_that_has_no_handler_for_it_with_143():
 def test_a_loss_that_nothing_trained_has_a_part_in_is_one_line():
     with pytest.raises(OneshotError, match=r"^method\.objective, .*: the loss has no gradient"):
         minimise(OneWeight(), torch.tensor(1.0), None)
+    with pytest.raises(OneshotError, match=r"^clients: nothing is trained$"):
+        minimise(OneWeight(), torch.tensor(1.0), None, untrained="clients: nothing is trained")

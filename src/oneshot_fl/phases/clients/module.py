@@ -17,6 +17,10 @@ from oneshot_fl.phases.trainer import minimise
 
 Batch = tuple[Tensor, Tensor]
 """Images `[b, C, H, W]` and labels `[b]`."""
+NO_GRADIENT = (
+    "clients: the model answers without a gradient while it is trained; leave torch.no_grad() and .detach() out of its "
+    "forward, also where self.training"
+)
 
 
 class ClientModule(LightningModule):
@@ -46,7 +50,7 @@ class ClientModule(LightningModule):
     def step(self, batch: Batch, optimizer: Any) -> Tensor:
         """One step of the optimiser; the loss before it, detached."""
         loss = self.loss(batch)
-        minimise(self, loss, optimizer)
+        minimise(self, loss, optimizer, untrained=NO_GRADIENT)
         return loss.detach()
 
     def loss(self, batch: Batch) -> Tensor:
@@ -73,7 +77,9 @@ class SharpnessAwareModule(ClientModule):
         """Step from the weights with the gradient beside them; the loss returned is that at the weights."""
         loss = self.loss(batch)
         with running_statistics_kept(self.model):
-            minimise(self, loss, optimizer, closure=lambda: self.manual_backward(self.loss(batch)))
+            minimise(
+                self, loss, optimizer, closure=lambda: self.manual_backward(self.loss(batch)), untrained=NO_GRADIENT
+            )
         return loss.detach()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
