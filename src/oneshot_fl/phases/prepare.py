@@ -70,18 +70,19 @@ class PartitionPlan:
             OneshotError: the partition does not fit the data or writes into what it is given, or what a user's code
                 made of them is none, or another one every time.
         """
+        indices, ours = self._sorted(labels, **domains), is_ours(self.split.settings["_target_"])
+        if not ours and not all(map(np.array_equal, indices, self._sorted(labels, **domains))):
+            raise OneshotError(
+                f"partition={self.name}: deals otherwise every time; let it draw from a generator that its seed "
+                "starts, np.random.default_rng(seed)"
+            )
+        return indices
+
+    def _sorted(self, labels: Labels, **domains: Labels) -> Indices:
         made = self._made(labels, **domains)
         if found := flaw_of_split(made, clients=self.split.settings["clients"], samples=len(labels)):
             raise OneshotError(f"partition={self.name}: {found}")
-        indices = [np.sort(np.asarray(index, dtype=np.int64)) for index in made]
-        if not is_ours(self.split.settings["_target_"]):
-            again = (np.sort(np.asarray(index, dtype=np.int64)) for index in self._made(labels, **domains))
-            if not all(map(np.array_equal, indices, again)):
-                raise OneshotError(
-                    f"partition={self.name}: deals otherwise every time; let it draw from a generator that its seed "
-                    "starts, np.random.default_rng(seed)"
-                )
-        return indices
+        return [np.sort(np.asarray(index, dtype=np.int64)) for index in made]
 
     def _made(self, labels: Labels, **domains: Labels) -> Indices:
         """What the partition's code makes of numbers that it cannot write into."""

@@ -189,7 +189,7 @@ def by_chance(labels, *, clients):
 
 
 def test_a_users_partition_that_deals_otherwise_every_time_is_refused():
-    with pytest.raises(OneshotError, match=r"^partition=own: deals otherwise every time; .* default_rng\(seed\)$"):
+    with pytest.raises(OneshotError, match=r"^partition=own: deals otherwise every time; .*default_rng\(seed\)$"):
         _split_by("by_chance")
 
 
