@@ -85,8 +85,12 @@ LATEX = str.maketrans(
 )
 
 
+MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+"""Before a number; that of a word or of a range is a hyphen."""
+
+
 def _in_latex(text: str) -> str:
-    return text.translate(LATEX)
+    return MINUS.sub("$-$", text.translate(LATEX))
 
 
 def _latex(sheet: Sheet, label: str) -> str:

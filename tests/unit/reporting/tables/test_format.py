@@ -38,6 +38,13 @@ def test_the_best_cells_are_bold_where_a_format_has_bold():
     assert "*" not in FORMATS["terminal"]([best])
 
 
+def test_a_minus_is_none_of_latexs_hyphens():
+    text = FORMATS["latex"](
+        [Sheet("a", ["", "b"], [["-1.50 ± 0.20", "[-3.00, -0.50]"], ["resnet-18, seeds 0-4", "1e-5"]])]
+    )
+    assert "\n$-$1.50 $\\pm$ 0.20 & {[}$-$3.00, $-$0.50] \\\\\nresnet-18, seeds 0-4 & 1e-5 \\\\\n" in text
+
+
 def test_every_latex_table_has_a_label_of_its_own():
     titles = ("a_b, alpha=0.5: 50%", "A_b; alpha=0.5", "a_b, alpha=0.5")
     text = FORMATS["latex"]([Sheet(title, [""], []) for title in titles])
