@@ -13,6 +13,7 @@ from torch import Tensor
 from oneshot_fl.data.class_names import flaw_of_names
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.sound_parts import flaw_of_parts, flaw_of_scale, kind_of, shape_of
+from oneshot_fl.errors import first_of
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import Channels, Side
 
@@ -35,6 +36,16 @@ def trained_on(train: Tensor, test: Tensor, key: str) -> tuple[str, ...]:
     if not again:
         return ()
     return (f"{key}: {again} of {len(test)} test images are training images too: accuracy is too high by them",)
+
+
+def without_images(data: Dataset, key: str) -> tuple[str, ...]:
+    """A line for each part of a data set that has no image of some class; `key` is the configuration's."""
+    lines = []
+    for part, labels in {"training": data.train_labels, "test": data.test_labels}.items():
+        there = set(labels.tolist())
+        if missing := [name for label, name in enumerate(data.class_names) if label not in there]:
+            lines.append(f"{key}: no {part} image is of class {first_of(missing)}")
+    return tuple(lines)
 
 
 def _flaw_of_parts(data: Dataset) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from oneshot_fl.data.dataset import Dataset
 from oneshot_fl.data.partition import Indices, Labels, Partition
 from oneshot_fl.data.proxy import Proxy
-from oneshot_fl.data.sound import flaw, flaw_of_split, trained_on
+from oneshot_fl.data.sound import flaw, flaw_of_split, trained_on, without_images
 from oneshot_fl.errors import OneshotError, first_of
 from oneshot_fl.recipe import Recipe, is_ours
 
@@ -44,7 +44,9 @@ class DataPlan:
             raise OneshotError(f"data={self.name}: {found}")
         if is_ours(self.load.settings["_target_"]):  # it has its notes, and nobody need look at the papers' data again
             return data
-        return replace(data, notes=data.notes + trained_on(data.train_images, data.test_images, f"data={self.name}"))
+        key = f"data={self.name}"
+        notes = (*trained_on(data.train_images, data.test_images, key), *without_images(data, key))
+        return replace(data, notes=data.notes + notes)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from oneshot_fl.config.compose import recipe
 from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.data.datasets import digits
 from oneshot_fl.data.proxy import Proxy
+from oneshot_fl.data.sound import without_images
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.phases.prepare import DataPlan, PartitionPlan, ProxyPlan, RunData, prepare
 from tests.composing import compose_config
@@ -140,6 +141,16 @@ def test_test_images_of_a_users_function_that_are_trained_on_are_counted_in_a_no
     own = DataPlan("own", recipe({"name": "own", "_target_": f"{__name__}.overlapping", "shared": shared}))
     line = f"data=own: {shared} of {10 + shared} test images are training images too: accuracy is too high by them"
     assert own.loaded().notes == ((line,) if shared else ())
+
+
+def test_classes_without_an_image_in_data_of_a_users_function_are_told():
+    made = overlapping(shared=0)
+    data = replace(made, class_names=("a", "b", "c", "d"), spec=replace(made.spec, classes=4))
+    assert without_images(made, "data=own") == ()
+    assert without_images(data, "data=own") == (
+        "data=own: no training image is of class c (and 1 more)",
+        "data=own: no test image is of class c (and 1 more)",
+    )
 
 
 def everything_to_all(labels, *, clients):
