@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, named_line, says_out_of_memory
 from oneshot_fl.models.moments import Moments, batch_moments
 from oneshot_fl.models.place import place_of
 from oneshot_fl.models.precision import at_least_float32, autocast_dtype, cast_products, like_autocast
@@ -81,7 +81,7 @@ class ClientBank(nn.Module):
         Beyond `at_once` clients, activations for the backward pass are not kept but computed again group by group, so
         that memory does not grow with m; that costs half as much again.
         """
-        answer = self._stacked_outputs if self.mode == "stacked" else self._looped_outputs
+        answer = self._stacked_in_words if self.mode == "stacked" else self._looped_outputs
         starts = range(0, len(self.models), self.at_once)
         groups = [slice(start, start + self.at_once) for start in starts]
         if len(groups) == 1:
@@ -107,6 +107,18 @@ class ClientBank(nn.Module):
                 "looks at them, for instance with method/ensemble=entropy"
             )
         return ClientOutputs(at_least_float32(torch.stack(logits)), statistics, features)
+
+    def _stacked_in_words(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
+        """What `torch.func` raises over a model of a user's own in one line, with the way around."""
+        try:
+            return self._stacked_outputs(x, needs, group)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if says_out_of_memory(error):
+                raise
+            raise OneshotError(
+                f"distill.bank=stacked: torch.func cannot run these clients' models as one ({named_line(error)}); "
+                "choose distill.bank=loop"
+            ) from error
 
     def _stacked_outputs(self, x: Tensor, needs: frozenset[str], group: slice) -> ClientOutputs:
         dtype = autocast_dtype(x.device)

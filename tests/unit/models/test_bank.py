@@ -203,3 +203,19 @@ def test_what_is_kept_for_the_way_back_does_not_grow_with_the_number_of_clients(
         return sum(sizes.values())
 
     assert kept(64) < kept(16)
+
+
+class _Branching(nn.Linear):
+    """Looks at a number of its weights, which `torch.func` does not hand out."""
+
+    def forward(self, x):
+        return super().forward(x.flatten(1)) * float(self.weight.sum().item() > -1e9)
+
+
+def test_models_that_cannot_be_stacked_are_told_the_way_around():
+    models, x = [_Branching(64, 3) for _ in range(2)], torch.rand(2, 1, 8, 8)
+    assert ClientBank(models, mode="loop")(x).logits.shape == (2, 2, 3)
+    with pytest.raises(
+        OneshotError, match=r"^distill\.bank=stacked: torch\.func cannot run .*; choose .*=loop$"
+    ):
+        ClientBank(models, mode="stacked")(x)
