@@ -21,8 +21,8 @@ from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 LABELS: dict[str, Any] = {"_target_": str, "_partial_": bool, "name": Name}
 """Keys of a node that are not handed to its target; a `name` is, where the target takes one."""
 MISSING = "???"
-STEPS = 3
-"""Of an optimiser that is tried: some move nothing in their first one."""
+STEPS = 20
+"""Of an optimiser that is tried: some, as RAdam and AdaShift, move nothing in their first ten."""
 OPTIMISER: dict[str, Any] = {
     "lr": LearningRate,
     "momentum": BelowOne,
@@ -183,7 +183,7 @@ def check_optimizer(key: str, settings: Any) -> None:
         raise OneshotError(
             f"{key}._target_={settings['_target_']}: is no torch optimiser, for instance torch.optim.SGD"
         )
-    if any("lr" not in group for group in optimizer.param_groups):
+    if not key.startswith("clients.") and any("lr" not in group for group in optimizer.param_groups):
         raise OneshotError(f"{key}: {_last(settings)} keeps no `lr`, which schedules multiply; call its rate that")
     if options.get("lr") != 0 and not all(map(bool, parameters)):
         raise OneshotError(

@@ -372,10 +372,15 @@ class OtherWord(torch.optim.Optimizer):
         {"_target_": "torch.optim.AdamW", "lr": 0.1, "weight_decay": 0},
         {"_target_": "torch.optim.RMSprop"},
         {"_target_": "pytorch_optimizer.Lion", "lr": 0.1},
+        {"_target_": "pytorch_optimizer.AdaShift", "lr": 0.1},  # moves nothing in its first ten steps
     ],
 )
 def test_optimisers_that_step(settings):
-    check_optimizer("clients.optimizer", settings)
+    check_optimizer("distill.student_optimizer", settings)
+
+
+def test_an_optimiser_of_clients_which_no_schedule_moves_may_call_its_rate_otherwise():
+    check_optimizer("clients.optimizer", {"_target_": f"{__name__}.OtherWord", "lr": 0.1})
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,5 @@ class _Branching(nn.Linear):
 def test_models_that_cannot_be_stacked_are_told_the_way_around():
     models, x = [_Branching(64, 3) for _ in range(2)], torch.rand(2, 1, 8, 8)
     assert ClientBank(models, mode="loop")(x).logits.shape == (2, 2, 3)
-    with pytest.raises(
-        OneshotError, match=r"^distill\.bank=stacked: torch\.func cannot run .*; choose .*=loop$"
-    ):
+    with pytest.raises(OneshotError, match=r"^distill\.bank=stacked: torch\.func cannot run .*; choose .*=loop$"):
         ClientBank(models, mode="stacked")(x)
