@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from oneshot_fl.config.record import EXPORT
+from oneshot_fl.config.record import EXPORT, EXPORTED
 from oneshot_fl.disk import reason
 from oneshot_fl.errors import OneshotError, printable
 from oneshot_fl.models.model_file import LARGEST, ModelFile, parse_model, read_model
@@ -25,7 +25,7 @@ PICKLED = "data.pkl"
 """A file in every zip that torch.save makes."""
 BESIDE = frozenset({".json", ".txt", ".md", ".csv", ".html"})
 """Endings of files that may lie beside uploads and are not looked at."""
-EXPORTED = frozenset({".onnx", ".pt2"})
+OF_EXPORTS = frozenset(PurePosixPath(name).suffix for name in EXPORTED.values())
 """The same of what `oneshot-fl export` writes of an upload, into a folder `export` beside it."""
 MOST_FILES = 10_000
 MOST_MEMBERS, AT_ONCE = 100_000, 32 * 10**6
@@ -225,7 +225,7 @@ def _is_upload(path: str) -> bool:
 def _counts(path: PurePosixPath) -> bool:
     """Whether a file is, or should be, an upload."""
     ending = path.suffix.lower()
-    exported = EXPORT in path.parent.parts and ending in EXPORTED
+    exported = EXPORT in path.parent.parts and ending in OF_EXPORTS
     return not path.name.startswith(".") and ending not in BESIDE and not exported
 
 

@@ -19,8 +19,8 @@ SUMMARY = "summary.json"
 """The file there, and beside an aggregated model, that holds what was found."""
 CONFIG, MODEL = "config.yaml", "server.safetensors"
 """Beside it: every value, resolved, and the server's model."""
-EXPORT = "export"
-"""The folder there for what other programs read."""
+EXPORT, EXPORTED = "export", {"onnx": "model.onnx", "torch": "model.pt2"}
+"""The folder there for what other programs read, and the model's file in it by its format."""
 NOT_COMPARED = (
     *("hydra", "logger", "store", "workers", "study", "experiment", "protocol", "budget", "data_root"),
     *("model", "cvae", "server_model"),

@@ -185,7 +185,7 @@ def check_optimizer(key: str, settings: Any) -> None:
         )
     if not key.startswith("clients.") and any("lr" not in group for group in optimizer.param_groups):
         raise OneshotError(f"{key}: {_last(settings)} keeps no `lr`, which schedules multiply; call its rate that")
-    if options.get("lr") != 0 and not all(map(bool, parameters)):
+    if not all(map(bool, parameters)):
         raise OneshotError(
             f"{key}: {_last(settings)} leaves a parameter as it is, step by step; let it step all that it is given"
         )

@@ -17,6 +17,8 @@ class Objective:
     def __init__(self, terms: Mapping[str, Term], key: str = "") -> None:
         self.key = key
         self.terms = {name: term for name, term in terms.items() if term.weight != 0}
+        self._own = frozenset(name for name, term in self.terms.items() if not made_of_ours(term))
+        """The names of a user's own, which may do what ours do not."""
         self._idle: set[str] = set()
         """The names of terms of which it has been told that they train nothing."""
 
@@ -44,7 +46,7 @@ class Objective:
     def _asked(self, name: str, term: Term, view: View) -> Tensor:
         """What a term returns, once it is seen that it leaves what the other terms look at as it is; ours do."""
         value = term(view)
-        if not made_of_ours(term) and (written := view.written):
+        if name in self._own and (written := view.written):
             raise OneshotError(
                 f"{self.named(name)}: the loss term writes into view.{written}, which others look at too; let it work "
                 "on a copy (.clone())"
@@ -53,8 +55,7 @@ class Objective:
 
     def _tell_of_idle(self, values: Mapping[str, Tensor]) -> None:
         """Say once of a user's own term that it trains nothing, beside others that do."""
-        own = {name: value for name, value in values.items() if not made_of_ours(self.terms[name])}
-        fixed = {name for name, value in own.items() if not value.requires_grad}
+        fixed = {name for name in self._own if not values[name].requires_grad}
         for name in sorted(fixed - self._idle):
             say(
                 f"{self.named(name)}: the loss term has no gradient, so that nothing is trained by it; in a student's "

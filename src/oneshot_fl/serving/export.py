@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oneshot_fl.config.record import EXPORT, MODEL, SUMMARY
+from oneshot_fl.config.record import EXPORT, EXPORTED, MODEL, SUMMARY
 from oneshot_fl.disk import make_folder, replace_file, require_own, write_atomically
 from oneshot_fl.errors import OneshotError, named_line
 from oneshot_fl.models.precision import at_least_float32
@@ -75,7 +75,7 @@ def export(place: Path, out: Path | None, formats: Sequence[str], *, allow: Coll
     card = folder / "README.md"
     _require_no_other(folder, card)
     module = PixelsIn(served).eval().requires_grad_(False)  # what asks for gradients now would ask whoever uses it too
-    contents = {FILES[name]: EXPORTERS[name](module, served) for name in formats}
+    contents = {EXPORTED[name]: EXPORTERS[name](module, served) for name in formats}
     text = model_card(served, _summary(_run_of(place)), list(contents))
     for name, content in contents.items():
         replace_file(folder / name, content)
@@ -100,17 +100,22 @@ def _run_of(place: Path) -> Path | None:
 
 def _tell_of_older(folder: Path, written: Collection[str]) -> None:
     """Another model's file beside the new card would be taken for this one's."""
-    if older := [name for name in FILES.values() if name not in written and (folder / name).exists()]:
+    if older := [name for name in _exported_in(folder) if name not in written]:
         say(f"{folder / older[0]}: is of an earlier export; the card beside it now tells of {', '.join(written)} alone")
 
 
 def _require_no_other(folder: Path, card: Path) -> None:
     """Whether nothing lies in the folder yet that would be written over, or an earlier export with its card."""
     require_own(card, is_card, "model card of ours", OTHERWISE)
-    if not card.exists() and (theirs := [name for name in FILES.values() if (folder / name).exists()]):
+    if not card.exists() and (theirs := _exported_in(folder)):
         raise OneshotError(
             f"{folder / theirs[0]}: lies there without a model card of ours and is not overwritten; choose {OTHERWISE}"
         )
+
+
+def _exported_in(folder: Path) -> list[str]:
+    """The names of what an export would write over there."""
+    return [name for name in EXPORTED.values() if (folder / name).exists()]
 
 
 def _summary(run: Path | None) -> dict[str, Any] | None:
@@ -161,7 +166,6 @@ def _torch(module: PixelsIn, served: ServedModel) -> bytes:
 
 
 EXPORTERS: dict[str, Callable[[PixelsIn, ServedModel], bytes]] = {"onnx": _onnx, "torch": _torch}
-FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
 
 
 def _pixels(served: ServedModel, count: int) -> Tensor:
