@@ -110,6 +110,16 @@ def require_own(file: Path, is_own: Callable[[str], bool], what: str, instead: s
         raise OneshotError(f"{file}: is no {what} and is not overwritten; choose {instead}")
 
 
+def require_regular(path: Path) -> None:
+    """Whether reading what lies there, if anything does, cannot hang, as it would of a named pipe.
+
+    Raises:
+        OneshotError: it is no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise OneshotError(f"{path}: is no regular file")
+
+
 def sha256_of(path: Path) -> str:
     """Of a file's contents, in hexadecimal digits."""
     with path.open("rb") as file:

@@ -1,9 +1,9 @@
 """What a configuration becomes at the door: one typed, frozen object that everything downstairs works on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.generators import ConvGenerator
@@ -21,7 +21,10 @@ from oneshot_fl.phases.stratify import Stratification
 from oneshot_fl.phases.trainer import TrainerSettings
 from oneshot_fl.phases.validate import Images
 from oneshot_fl.recipe import Recipe
+from oneshot_fl.seeds import derive_seed
 from oneshot_fl.values import BatchSize, Count
+
+P = TypeVar("P", Stratification, Recitation, Distillation)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,17 @@ class Experiment(Serving):
     communication_rounds: Count
     plots: Plots
 
+    def of_exchange(self, number: int) -> "Experiment":
+        """The same for one communication round, 0 the one-shot one: in each the server draws anew, as clients do."""
+        if number == 0:
+            return self
+        return replace(
+            self,
+            stratification=_drawing_anew(self.stratification, number),
+            recitation=_drawing_anew(self.recitation, number),
+            distillation=_drawing_anew(self.distillation, number),
+        )
+
     @property
     def architectures(self) -> tuple[Architecture, ...]:
         """Of all models that will be trained: the clients', the server's, and those that something is measured by."""
@@ -103,3 +117,7 @@ class Experiment(Serving):
     def attack_on_uploads(self) -> Recipe[UploadStep] | None:
         """The attack, unless hostile clients are poisoned by it before they train (`ClientPlan.poison`)."""
         return None if self.attack is None or poisons(self.attack) else self.attack
+
+
+def _drawing_anew(phase: P, number: int) -> P:
+    return replace(phase, seed=derive_seed(phase.seed, "communication round", number))

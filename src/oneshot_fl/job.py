@@ -1,21 +1,18 @@
 """One job: an experiment becomes a finished run in its folder, with the trace of how it stands."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.devices import arithmetic, lease_device
-from oneshot_fl.disk import make_folder, writing
 from oneshot_fl.errors import UNTOLD, OneshotError
-from oneshot_fl.locks import is_free, lock_of, needs_leases
 from oneshot_fl.process import say
-from oneshot_fl.reporting.earlier import drawn_in, tell_of_result
+from oneshot_fl.reporting.earlier import drawn_in, require_no_others, tell_of_result
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, join_sweep, record_of
 from oneshot_fl.reporting.record import traced
-from oneshot_fl.sweeps.state import read_trace
+from oneshot_fl.sweeps.alone import alone_in
 from oneshot_fl.tracking.progress import terminal
 
 if TYPE_CHECKING:
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
 
 COMMAND = ("overrides", "searched")
 """What whoever asks for a run knows of its command; a composed configuration only knows that of Hydra's own jobs."""
-LOCK = ".lock"
-"""A file of a run's folder: whoever works there holds it."""
 
 
 def job(
@@ -51,7 +46,8 @@ def job(
         check: raises where what has come of the run must not count.
 
     Raises:
-        OneshotError: something is wrong with the configuration or the data, or the folder cannot be written.
+        OneshotError: something is wrong with the configuration or the data, or the folder cannot be written, or holds
+            what no run has left there.
     """
     place = remembered(config)
     done = place and place.find(folder)
@@ -64,6 +60,7 @@ def job(
         device = device or _device(config)
         bound = _seen_through(bind()) if (folder / SUMMARY).is_file() and "job" not in known else None
         tell_of_result(folder)
+        require_no_others(folder)
         with traced(folder, known) as trace:
             if device:
                 trace.on(device)
@@ -95,40 +92,6 @@ def _seen_through(experiment: "Experiment") -> "Experiment":
 
     ready(experiment)
     return experiment
-
-
-@contextmanager
-def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Inside the block no other process works in a run's folder; one that is there already is told of and waited for.
-
-    Args:
-        wait: else a folder that somebody works in is an error.
-
-    Raises:
-        OneshotError: the folder cannot be written.
-    """
-    make_folder(folder)
-    with writing(str(folder)):
-        lock = lock_of(folder / LOCK, leased=needs_leases(folder))
-        free = is_free(lock)
-    if not free:
-        held = f"{folder}: {_holder(folder)} makes a run there"
-        if not wait:
-            raise OneshotError(f"{held}; wait for it to end, or choose another folder")
-        say(f"{held}; waiting for it to end")
-        with writing(str(folder)):
-            lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _holder(folder: Path) -> str:
-    """Who works there, as far as its trace has come to tell."""
-    trace = read_trace(folder)
-    told = trace.get("status") == "running" and {"pid", "host"} <= trace.keys()
-    return f"process {trace['pid']} on {trace['host']}" if told else "another process"
 
 
 def _done_before(place: Finished, done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -177,6 +140,7 @@ def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, A
         join_sweep(folder, known)
         return adopt(done, folder)
     tell_of_result(folder)
+    require_no_others(folder)
     with traced(folder, record_of(done, known)):
         return adopt(done, folder)
 

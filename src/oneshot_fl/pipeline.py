@@ -124,7 +124,7 @@ def communicate(experiment: Experiment, given: RunData, context: Context) -> lis
     for number in range(experiment.communication_rounds):
         several = experiment.communication_rounds > 1
         log = context.log.within(f"communication_{number + 1}/") if several else context.log
-        results.append(exchange(experiment, given, start, replace(context, log=log)))
+        results.append(exchange(experiment.of_exchange(number), given, start, replace(context, log=log)))
         server = results[-1].server
         start = InitialModel(server.model, server.key, number + 1)
     return results

@@ -54,7 +54,7 @@ def _shortage_told() -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and not says_out_of_memory(error):
             raise
         raise OneshotError(
-            f"the device has too little memory ({one_line(error)[:200]}); lower distill.clients_at_once, "
+            f"the device has too little memory ({one_line(error)}); lower distill.clients_at_once, "
             "stratify.classes_at_once or a batch_size, keep pixels as bytes (method.pool.uint8=true), give every job "
             "a device of its own (trainer.jobs_per_gpu=1), or do without graphs (trainer.cuda_graphs=false); the same "
             "command goes on from what was done"
@@ -82,10 +82,12 @@ def _unusable_gpu() -> str:
 
 def arithmetic(trainer: TrainerSettings) -> dict[str, Any]:
     """What every result depends on besides its own inputs: the library and how it computes here."""
+    device = device_of(trainer).type
     return {
         "torch": torch.__version__,
-        "device": device_of(trainer).type,
+        "device": device,
         "precision": trainer.precision,
         "channels_last": trainer.channels_last,
         "matmul_precision": trainer.matmul_precision,
+        "cuda_graphs": trainer.cuda_graphs and device == "cuda",
     }

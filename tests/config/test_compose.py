@@ -246,3 +246,15 @@ def test_methods_are_short():
     lengths = {path.stem: len(path.read_text().splitlines()) for path in (config_dir() / "method").glob("*.yaml")}
     assert len(lengths) >= 3
     assert max(lengths.values()) <= 22, lengths
+
+
+class Keeps:
+    def __init__(self, options: dict) -> None:
+        self.options = options
+
+
+def test_a_name_is_a_label_of_parts_and_a_setting_elsewhere():
+    part = build({"_target_": f"{__name__}.Keeps", "name": "label", "options": {"name": "own", "parts": [{"name": 1}]}})
+    assert part.options == {"name": "own", "parts": [{"name": 1}]}
+    both = build({"name": "label", "one": {"_target_": f"{__name__}.Keeps", "options": {}}})
+    assert list(both) == ["one"]

@@ -10,7 +10,7 @@ import pytest
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import LOCK, alone_in
+from oneshot_fl.sweeps.alone import LOCK, alone_in
 from tests.pipeline.flower import APP
 
 SETTINGS = {"clients": 2, "counts": True, "wait": 0.0, "timeout": 1.0, "server-settings": "", "test": ""}

@@ -177,3 +177,14 @@ def test_what_a_hearing_changed_does_not_keep_its_key_whatever_it_heard(context)
     assert {tuple(key[:2]) for key in keys} == {("client 0", "client 1")}
     assert keys[0] == keys[1]
     assert len({"client 2", *(key[2] for key in keys)}) == 5
+
+
+def test_in_every_communication_round_the_server_draws_anew():
+    plan = experiment_of(compose_config("trainer=cpu", "method=fedhydra", "communication_rounds=3"))
+    assert plan.of_exchange(0) is plan
+    seeds = [
+        {each.distillation.seed, each.stratification.seed, each.recitation.seed}
+        for each in map(plan.of_exchange, range(3))
+    ]
+    assert [len(own) for own in seeds] == [1, 1, 1]
+    assert len(set.union(*seeds)) == 3

@@ -24,6 +24,13 @@ def test_whatever_changes_how_numbers_are_computed_is_in_every_key(changes):
     assert arithmetic(CPU)["torch"] == torch.__version__
 
 
+def test_so_are_graphs_where_there_can_be_any(monkeypatch):
+    without = replace(CPU, cuda_graphs=False)
+    assert arithmetic(without) == arithmetic(CPU)
+    monkeypatch.setattr("oneshot_fl.session.device_of", lambda _: torch.device("cuda"))
+    assert arithmetic(without) != arithmetic(CPU)
+
+
 def _plan(folder):
     return experiment_of(compose_config("trainer=cpu", f"store={folder / 'store'}"))
 

@@ -16,7 +16,8 @@ from oneshot_fl.reporting.versions import versions
 
 SCHEMA = 1
 STYLE = "body{font:16px sans-serif;margin:2em auto;max-width:60em}td,th{text-align:left;padding:.2em 1em .2em 0}"
-HEAD = f"<head><meta charset='utf-8'><title>Aggregation</title><style>{STYLE}</style></head>"
+TITLE = "<title>Aggregation</title>"
+HEAD = f"<head><meta charset='utf-8'>{TITLE}<style>{STYLE}</style></head>"
 HEADER = ("upload", "model", "samples", "says most often", "answers that change without it")
 
 
@@ -123,6 +124,11 @@ def as_html(report: dict[str, Any]) -> str:
         *(element("p", note) for note in report["notes"]),
     )
     return f"<!doctype html><html>{HEAD}{body}</html>\n"
+
+
+def is_report(text: str) -> bool:
+    """Whether a text is such a page."""
+    return TITLE in text
 
 
 def _of_tests(report: dict[str, Any]) -> list[Html]:

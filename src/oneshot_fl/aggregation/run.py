@@ -15,14 +15,14 @@ from oneshot_fl.aggregation.classes import note_of_look_alikes, note_of_unused
 from oneshot_fl.aggregation.contribution import contributions
 from oneshot_fl.aggregation.federation import Federation, federation_of
 from oneshot_fl.aggregation.found import found_in
-from oneshot_fl.aggregation.report import as_html, report_of, summary_of
+from oneshot_fl.aggregation.report import as_html, is_report, report_of, summary_of
 from oneshot_fl.artifacts import fingerprint, tensor_hash
 from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.serving import Entrance, entrance_of, serving_of
 from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.decode import Decoding, Origin
 from oneshot_fl.data.images import Tree, check_layout, labelled, read_images, tree_by_class, unread
-from oneshot_fl.disk import make_folder, write_atomically
+from oneshot_fl.disk import make_folder, require_own, write_atomically
 from oneshot_fl.errors import NothingLeftError, OneshotError
 from oneshot_fl.experiment import Serving
 from oneshot_fl.models.described import ModelDescription
@@ -37,8 +37,10 @@ from oneshot_fl.reporting.earlier import tell_of_export
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import server_description, write_server
 from oneshot_fl.session import session
+from oneshot_fl.sweeps.alone import LOCK, alone_in
 from oneshot_fl.tracking.progress import terminal
 
+REPORT = "report.html"
 WHITE = "uploads tell which value is white, all of them the same (oneshot-fl pack --max-value)"
 """What is to be done where test images have more than 8 bits."""
 STRICT = "--strict: nothing is made where an upload is turned away"
@@ -68,14 +70,15 @@ def aggregate(
 
     Raises:
         NothingLeftError: no upload can be used, and it is not `strict`.
-        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run; or an
-            upload was turned away, and it is `strict`.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run, or another
+            process works there; or an upload was turned away, and it is `strict`.
     """
     _check_apart(uploads, out)
     _check_holds_no_run(out)
+    require_own(out / REPORT, is_report, "report of an aggregation", "another folder")
     new = not out.exists()
     make_folder(out)
-    with _left_as_it_was(out, new=new):
+    with _left_as_it_was(out, new=new), alone_in(out, wait=False):
         return _aggregated(uploads, overrides, out=out, test=test, strict=strict, allow=allow)
 
 
@@ -95,6 +98,7 @@ def _left_as_it_was(out: Path, *, new: bool) -> Iterator[None]:
         elif left:
             say(f"{out / MODEL}: is this one's, but not all that tells of it is there; the same command ends it")
         elif new:
+            (out / LOCK).unlink(missing_ok=True)
             with suppress(OSError):  # somebody has put something there
                 out.rmdir()
         raise
@@ -289,9 +293,9 @@ def _written(
     tell_of_export(out)
     write_atomically(out / CONFIG, yaml.safe_dump(dict(plan.config), sort_keys=False))
     write_atomically(out / "report.json", json.dumps(report, indent=1))
-    write_atomically(out / "report.html", as_html(report))
+    write_atomically(out / REPORT, as_html(report))
     write_atomically(out / SUMMARY, json.dumps(summary, indent=1))
-    console.print(f"{_told(summary)}; report: {out / 'report.html'}", soft_wrap=True)
+    console.print(f"{_told(summary)}; report: {out / REPORT}", soft_wrap=True)
     return summary
 
 

@@ -54,7 +54,7 @@ def build(node: Any, **extra: Any) -> Any:
 
     settings = _without_labels(plain(node))
     if "_target_" not in settings:
-        return {key: build(value) for key, value in settings.items()}
+        return {key: build(value) for key, value in settings.items() if key != "name"}
     try:
         part = instantiate({**settings, "_partial_": True}, _convert_="all")
         if settings.get("_partial_") and not extra:
@@ -66,12 +66,13 @@ def build(node: Any, **extra: Any) -> Any:
 
 
 def _without_labels(node: Any) -> Any:
-    """Nested settings without the `name` of any node."""
+    """Nested settings without the `name` of any node with a `_target_`; in other dictionaries a name is a setting."""
     if isinstance(node, list):
         return [_without_labels(inner) for inner in node]
     if not isinstance(node, dict):
         return node
-    return {key: _without_labels(value) for key, value in node.items() if key != "name"}
+    labels = {"name"} if "_target_" in node else set()
+    return {key: _without_labels(value) for key, value in node.items() if key not in labels}
 
 
 def recipe(node: Any) -> Recipe[Any]:

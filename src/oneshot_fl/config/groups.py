@@ -77,7 +77,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
-        check_call(f"logger.{name}", node, given={"save_dir"}, known=OF_LOGGERS)
+        check_call(f"logger.{name}", node, given={"save_dir"}, known=OF_LOGGERS, labelled=False)
     for name, node in settings["evaluate"]["ensembles"].items():
         check_call(f"evaluate.ensembles.{name}", node, first=1)
         _check_row(f"evaluate.ensembles.{name}", node)

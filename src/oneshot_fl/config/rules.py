@@ -19,7 +19,7 @@ from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 
 LABELS: dict[str, Any] = {"_target_": str, "_partial_": bool, "name": Name}
-"""Keys of a node that are not handed to its target; a `name` is, where the target takes one."""
+"""Keys of a node that are not handed to its target, but for the `name` of a logger."""
 MISSING = "???"
 STEPS = 20
 """Of an optimiser that is tried: some, as RAdam and AdaShift, move nothing in their first ten."""
@@ -53,6 +53,7 @@ def check_call(
     first: int = 0,
     known: Mapping[str, Any] | None = None,
     typed: str | None = None,
+    labelled: bool = True,
 ) -> None:
     """Whether a node's `_target_` can be called with its settings and with what the program itself passes.
 
@@ -63,6 +64,7 @@ def check_call(
         first: how many leading parameters it passes by position, whatever their names.
         known: hints for parameters of which the target says no more than a plain type.
         typed: what stands before a setting's name where a user types it; by default `key` and a dot.
+        labelled: whether its `name` is what it is called, and not a setting as a logger's is.
 
     Raises:
         OneshotError: naming the first key that is wrong, and what would be right.
@@ -77,7 +79,13 @@ def check_call(
     for label, hint in LABELS.items():
         if label in settings:
             check_value(f"{key}.{label}", settings[label], hint)
-    own = {each: value for each, value in settings.items() if each not in LABELS or _is_own(each, parameters)}
+    if labelled and "name" in settings and "name" in parameters:
+        raise OneshotError(
+            f"{key}.name={shown(settings['name'])}: is what it is called and goes no further, but {name} takes a "
+            "`name` too; call that parameter otherwise, and set it by that"
+        )
+    labels = LABELS if labelled else LABELS.keys() - {"name"}
+    own = {each: value for each, value in settings.items() if each not in labels}
     _check(key, own, parameters, given=frozenset(given), who=name.rpartition(".")[2], extra=extra, typed=typed)
 
 
@@ -102,10 +110,6 @@ def check_takes_spec(group: str, node: Mapping[str, Any]) -> None:
             f"{group}._target_={node['_target_']}: does not take `spec`, and each choice of conf/{group} is built "
             "from a DataSpec; write a function build(spec) that makes yours from it and name that (docs/howto/model.md)"
         )
-
-
-def _is_own(name: Any, parameters: Mapping[str, Parameter]) -> bool:
-    return name == "name" and name in parameters
 
 
 def check_settings(key: str, settings: Any, cls: type) -> None:

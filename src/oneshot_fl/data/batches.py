@@ -9,11 +9,16 @@ from torch import Tensor
 from oneshot_fl.data.dataset import DataSpec
 
 
-def index_batches(count: int, batch_size: int, rng: torch.Generator | None = None) -> list[Tensor]:
-    """Split `range(count)` into batches of `batch_size`; with `rng` they are shuffled, and `trainable_batches`."""
+def index_batches(
+    count: int, batch_size: int, rng: torch.Generator | None = None, *, device: torch.device | None = None
+) -> list[Tensor]:
+    """Split `range(count)` into batches of `batch_size`; with `rng` they are shuffled, and `trainable_batches`.
+
+    They move to `device`, where what they point into lies, all at once: every copy waits for the device.
+    """
     if rng is None:
-        return list(torch.arange(count).split(batch_size))
-    return trainable_batches(torch.randperm(count, generator=rng), batch_size)
+        return list(torch.arange(count, device=device).split(batch_size))
+    return trainable_batches(torch.randperm(count, generator=rng).to(device), batch_size)
 
 
 def trainable_batches(order: Tensor, batch_size: int) -> list[Tensor]:
@@ -72,8 +77,7 @@ class ImageBatches:
         return other
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        batches = index_batches(len(self.labels), self.batch_size, self.rng)
-        for batch in batches if self.single else last_joined(batches):
-            index = batch.to(self.labels.device)
+        batches = index_batches(len(self.labels), self.batch_size, self.rng, device=self.labels.device)
+        for index in batches if self.single else last_joined(batches):
             images = self.images[index]
             yield self.spec.to_input(self.augment(images) if self.augment else images), self.labels[index]

@@ -18,6 +18,7 @@ from oneshot_fl.data.decode import DATA_SET, Decoding, Origin, decode
 from oneshot_fl.data.decode_all import decode_all
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import shown
+from oneshot_fl.process import say
 from oneshot_fl.store import open_store
 from oneshot_fl.values import SIDE
 
@@ -269,7 +270,8 @@ def read_images(
     contents = {part: hashlib.sha256(b"".join(each)).hexdigest() for part, each in digests.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode_all.__module__])}
     store = open_store(Path(cache), {})
-    artifact = store.get_or_make("images", inputs, lambda _: _decoded(paths, digests, how, origin))
+    make = partial(_decoded, paths, digests, how, origin)
+    artifact = store.get_or_make("images", inputs, lambda _: make(), waiting=say)
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()

@@ -23,10 +23,11 @@ from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
 from oneshot_fl.config.sweep import SweepFolder
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import alone_in, remembered, take_over
+from oneshot_fl.job import remembered, take_over
 from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number
 from oneshot_fl.launchers.loop import ATTEMPTS, Talk, run_all
 from oneshot_fl.reporting.record import Trace
+from oneshot_fl.sweeps.alone import alone_in
 from oneshot_fl.sweeps.manifest import Manifest, extended, read_manifest
 from oneshot_fl.sweeps.rerun import check_grid, check_made
 from oneshot_fl.sweeps.search import check_direction, check_objective, searches, value_of

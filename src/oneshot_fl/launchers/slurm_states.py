@@ -13,6 +13,8 @@ GONE = "CANCELLED"
 LOOK_INTO_ACCOUNTS = 600
 LOOK_AT_QUEUE = 60
 """Seconds between two looks, once jobs are that old; at first they follow each other faster."""
+PATIENCE = 60
+"""Seconds within which a command of Slurm's answers, or is taken for one that does not."""
 
 
 class Accounts(SlurmInfoWatcher):
@@ -59,7 +61,7 @@ def _keeps_accounts() -> bool:
 def _asked(*command: str) -> str | None:
     """What a command of Slurm's prints; None where this Slurm has none or does not answer."""
     try:
-        answer = subprocess.run(command, check=False, capture_output=True, text=True)
-    except FileNotFoundError:
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return answer.stdout if answer.returncode == 0 else None

@@ -60,13 +60,15 @@ class Workers(Engine):
 
     def stop(self) -> None:
         """Ask the workers to stop as a terminal would, then end those that did not."""
-        for pid in self._pids.values():
-            if pid.done() and not pid.exception():
-                _tell(pid.result())
-        deadline = time.monotonic() + PATIENCE
-        while self._free.qsize() < self.at_once and time.monotonic() < deadline:
-            time.sleep(0.05)
-        _end(self._pools)
+        try:
+            for pid in list(self._pids.values()):  # jobs that end meanwhile take theirs out
+                if pid.done() and not pid.exception():
+                    _tell(pid.result())
+            deadline = time.monotonic() + PATIENCE
+            while self._free.qsize() < self.at_once and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            _end(self._pools)
 
     def _submit(self, task: Task, place: int) -> "Future[Outcome]":
         try:

@@ -7,9 +7,9 @@ default is the code, which the paper's numbers come from; the paper's choice is 
 | equation | part | config key | paper's choice |
 |---|---|---|---|
 | Eq. 2: A_w = sum_k w_k f_k / sum_k w_k | `BoostedWeights` | `method.ensemble.normalise` | false: not divided |
-| Eqs. 5-6 (GHS): (1 - p_y) CE(A_w, y) | `HardCrossEntropy` | `method.objective.hard_ce` | same |
+| Eqs. 5-6 (GHS): (1 - p_y) CE(A_w, y) | `parts.terms.HardCrossEntropy` | `method.objective.hard_ce` | same |
 | Eq. 7: -T^2 KL(A_w, f_S), T = 3 | `parts.terms.Adversarial` | `method.objective.adv` | `.temperature=1` |
-| Eqs. 9-10 (DHS): one step towards a random vector | `Perturbation` | `method.perturb` | `.direction=gradient`, 8/255 |
+| Eqs. 9-10 (DHS): a step to random u | `parts.perturbation` | `method.perturb` | `.direction=gradient`, 8/255 |
 | Eqs. 11-12 (EE): sign steps on w | `BoostedWeights.refit` | `method.ensemble.step` | 0.1/n, `decay=1`, `per=round` |
 | Alg. 1: the newest batch counts for w | `BoostedWeights.refit` | `method.ensemble.include_newest` | true |
 | Eq. 4: T^2 KL, T = 4 | `parts.terms.Distillation` | `method.student.kl` | same |
@@ -24,7 +24,6 @@ Deviations from both:
 - The appendix's 20% of the training set for FedDF is `proxy=holdout`, taken from every client of every method.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -32,27 +31,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oneshot_fl.data.batches import index_batches
-from oneshot_fl.data.dataset import channelwise
 from oneshot_fl.parts.ensembles import Heard
 from oneshot_fl.parts.pools import Entry, Pool
-from oneshot_fl.parts.slots import Teacher
 from oneshot_fl.parts.uploads import Server
-from oneshot_fl.parts.view import View, Votes
+from oneshot_fl.parts.view import Votes
 from oneshot_fl.values import NotNegative, Positive
-
-
-@dataclass(frozen=True)
-class HardCrossEntropy:
-    """mean (1 - p_y)^power CE(P, y): samples that the ensemble finds hard weigh more (Eqs. 5-6; p is not trained)."""
-
-    weight: NotNegative
-    power: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
-
-    def __call__(self, view: View) -> Tensor:
-        """Mean over the batch."""
-        losses = F.cross_entropy(view.teacher, view.y, reduction="none")
-        return ((1 - torch.exp(-losses.detach())) ** self.power * losses).mean()
 
 
 class BoostedWeights(nn.Module):
@@ -107,8 +90,7 @@ class BoostedWeights(nn.Module):
             y = torch.cat([entry.y for entry in entries])
             answers = torch.cat([entry.answers for entry in entries])
             size = batch_size if self.per == "batch" else len(y)
-            for batch in index_batches(len(y), size, rng):
-                index = batch.to(y.device)
+            for index in index_batches(len(y), size, rng, device=y.device):
                 self._step(answers[index].transpose(0, 1), y[index])
         self.rate *= self.decay
 
@@ -122,38 +104,3 @@ class BoostedWeights(nn.Module):
     def _combine(self, P: Tensor, weights: Tensor) -> Tensor:
         total = (weights.view(-1, 1, 1) * self.heard(P)).sum(dim=0)
         return total / weights.sum() if self.normalise else total
-
-
-class Perturbation:
-    """x + epsilon d, where d leads the ensemble's answer towards a random vector u ~ U[-1, 1]^c (Eq. 10).
-
-    Args:
-        server: with the data spec.
-        epsilon: the strength, in units of [0, 1] pixels.
-        direction: `sign` of the gradient on softmax(answer / 4) (the code), or the `gradient` of u^T answer divided by
-            its Euclidean norm per sample (the paper).
-    """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"classifiers"})
-
-    def __init__(self, server: Server, *, epsilon: NotNegative, direction: Literal["sign", "gradient"]) -> None:
-        self.spec, self.epsilon, self.direction = server.spec, epsilon, direction
-
-    def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """u, `[b, c]`."""
-        return 2 * torch.rand((count, self.spec.classes), generator=rng) - 1
-
-    def __call__(self, x: Tensor, teacher: Teacher, drawn: Tensor) -> Tensor:
-        """Images `[b, C, H, W]` -> perturbed images, detached."""
-        moving = x.detach().requires_grad_()
-        with torch.enable_grad():
-            answer = teacher(moving)
-            answer = F.softmax(answer / 4, dim=1) if self.direction == "sign" else answer
-            (gradient,) = torch.autograd.grad((drawn * answer).sum(), moving)
-        return (x + self.epsilon / channelwise(self.spec.std, x) * self._direction(gradient)).detach()
-
-    def _direction(self, gradient: Tensor) -> Tensor:
-        if self.direction == "sign":
-            return gradient.sign()
-        norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1).clamp_min(1e-12)
-        return gradient / norm.view(-1, 1, 1, 1)

@@ -8,9 +8,9 @@ Co-Boosting-PP, commit 970271b); no paper was at hand, so the rows follow the co
 | M(x) = sum_k g_k(x) z_k(x), g = softmax(flat(x) W), W = 0 at the start | `GatedExperts` | `method.ensemble` |
 | gate noise N(0, 1) (softplus(flat(x) W_noise) + 0.01), while it is trained | `GatedExperts.refit` | |
 | CE(M, y) + 0.01 cv^2(sum_i g(x_i)) on the rounds before, Adam 1e-5 | `GatedExperts.refit` | `.balance`, `.lr` |
-| generator: (1 - p_y) CE(M, y) | `co_boosting.HardCrossEntropy` | `method.objective.hard_ce` |
+| generator: (1 - p_y) CE(M, y) | `parts.terms.HardCrossEntropy` | `method.objective.hard_ce` |
 | generator: -T^2 KL(M, student), T = 3, on all images | `parts.terms.Adversarial` | `method.objective.adv` |
-| images one step of 8/255 towards a random vector | `co_boosting.Perturbation` | `method.perturb` |
+| images one step of 8/255 towards a random vector | `parts.perturbation.Perturbation` | `method.perturb` |
 | student: T^2 KL(M, student), T = 4 | `parts.terms.Distillation` | `method.student.kl` |
 
 The code's slips, and what is done here:
@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oneshot_fl.parts.gates import Gated, pixels, products
+from oneshot_fl.parts.mixtures import Gated, pixels, products
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.uploads import Server
 from oneshot_fl.values import LearningRate, NotNegative
@@ -97,7 +97,7 @@ class GatedExperts(Gated):
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """Adam whose memory lies in buffers, which are saved with every round."""
-        optimizer = torch.optim.Adam([self.gate], lr=self.lr)
+        optimizer = torch.optim.Adam([self.gate], lr=self.lr, fused=True)  # which reads `step` where it lies
         first, second = self.moments
         kept: dict[str, Any] = {"step": self.steps, "exp_avg": first, "exp_avg_sq": second}
         optimizer.state[self.gate] = kept

@@ -8,7 +8,7 @@ Co-Boosting (ICLR 2024), which released no code for it. The paper was not at han
 | the images themselves are optimised, from N(0, 1) | `models.generators.Pixels` | `method.source` |
 | teacher: mean of client logits | `parts.ensembles.LogitAverage` | `method.ensemble` |
 | CE(P, y) | `parts.terms.CrossEntropy` | `method.objective.ce` |
-| total variation, l2 norms of four neighbour differences | `TotalVariation` | `method.objective.tv` |
+| total variation, l2 norms of four neighbour differences | `parts.terms.TotalVariation` | `method.objective.tv` |
 | mean Euclidean norm of an image | `ImageNorm` | `method.objective.l2` |
 | BN statistics, mean over clients | `parts.terms.BatchNormStatistics` | `method.objective.bn` |
 | 1 - JS(P, student) at T = 3: images on which they differ | `Competition` | `method.objective.js` |
@@ -31,25 +31,6 @@ from torch.nn import functional as F
 
 from oneshot_fl.parts.view import View
 from oneshot_fl.values import NotNegative, Positive
-
-
-@dataclass(frozen=True)
-class TotalVariation:
-    """|dx| + |dy| + |two diagonals|: Euclidean norms over the whole batch."""
-
-    weight: NotNegative
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __call__(self, view: View) -> Tensor:
-        """One number per batch."""
-        x = view.x
-        differences = (
-            x[..., :, 1:] - x[..., :, :-1],
-            x[..., 1:, :] - x[..., :-1, :],
-            x[..., 1:, 1:] - x[..., :-1, :-1],
-            x[..., 1:, :-1] - x[..., :-1, 1:],
-        )
-        return torch.stack([torch.linalg.vector_norm(difference) for difference in differences]).sum()
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class EvidenceWeighted(Fixed):
     ) -> None:
         super().__init__(server)
         self.sharpness, self.power, self.doubt, self.pool_counts = sharpness, power, doubt, pool_counts
-        self.self_doubt, self.alone = self_doubt, rounds - round(self_gated * rounds)
+        self.self_doubt, self.by_evidence = self_doubt, rounds - round(self_gated * rounds)
         self.gates = False
         models = server.uploads.models
         self.register_buffer("telling", torch.tensor([float(has_batch_norm(model)) for model in models]))
@@ -140,7 +140,7 @@ class EvidenceWeighted(Fixed):
         shares = shown_shares(server.recitals, server.spec.classes) if server.recitals else torch.ones(shape)
         self.register_buffer("shares", shares)
         shared = bool(server.recitals) and mean_owners(shares) >= owners
-        self.asked = [server.student] if shared and server.student is not None else []  # a list: not its own state
+        self.senders = [server.student] if shared and server.student is not None else []  # a list: not its own state
         self.register_buffer("round", torch.tensor(0))
 
     def forward(self, votes: Votes) -> Tensor:
@@ -157,8 +157,8 @@ class EvidenceWeighted(Fixed):
 
     def recall(self, entry: Entry) -> Tensor:
         """Log-probabilities from what the pool kept, in the last rounds self-gated."""
-        P, found, asked = _kept(entry)
-        return weighted_probability(P, asked - self.self_doubt * entropy(P)) if self.gates else self._weigh(P, found)
+        P, found, sent_to = _kept(entry)
+        return weighted_probability(P, sent_to - self.self_doubt * entropy(P)) if self.gates else self._weigh(P, found)
 
     def refit(self, pool: Pool, batch_size: int, rng: torch.Generator) -> None:
         """What is usual (Eq. 8), and in the last rounds whom the student asks (Eq. 12).
@@ -173,13 +173,13 @@ class EvidenceWeighted(Fixed):
         boundless = torch.finfo(deviation.dtype).max  # what is not finite would not be stored
         self.deviation.copy_(deviation.where(deviation > ALIKE * mean.abs(), boundless))
         self.round += 1
-        self.gates = bool(self.asked) and int(self.round) > self.alone
+        self.gates = bool(self.senders) and int(self.round) > self.by_evidence
         if self.gates:
             self._ask(pool, batch_size)
 
     def _ask(self, pool: Pool, batch_size: int) -> None:
         """Keep beside the pool's images whom the student, as it is now, sends them to."""
-        (student,) = self.asked
+        (student,) = self.senders
         with evaluating(student):
             for entry in pool.entries:
                 parts = [sent(student, pool.unpack(part), self.shares) for part in entry.x.split(batch_size)]

@@ -70,7 +70,7 @@ class OwnDecoderSource(DecoderSource):
     ) -> None:
         super().__init__(server, samples=taught, split=split, bound=bound)
         self.build, self.optimizer = self.decoders[0].build, optimizer
-        self.drawn, self.epochs, self.batch_size = samples, epochs, batch_size
+        self.samples, self.epochs, self.batch_size = samples, epochs, batch_size
         vae = self.build()
         self.decoder, self.latent, self.distance = vae.decoder, vae.latent, vae.distance
 
@@ -82,8 +82,9 @@ class OwnDecoderSource(DecoderSource):
     def make(self, turn: Turn) -> Made:
         """The decoder learns, then it draws."""
         self._learn(turn.minimise, turn.rng)
-        wanted = torch.randint(self.spec.classes, (self.drawn,), generator=turn.rng)
-        _, labels, images = draw(self.decoder, wanted, draw_noise(self.drawn, self.latent, self.bound, turn.rng))
+        wanted = torch.randint(self.spec.classes, (self.samples,), generator=turn.rng)
+        noise = draw_noise(self.samples, self.latent, self.bound, turn.rng)
+        _, labels, images = draw(self.decoder, wanted, noise, size=self.spec.size)
         return Made(self.spec.normalise(images), labels)
 
     def _learn(self, minimise: Minimise, rng: torch.Generator) -> None:
@@ -91,7 +92,6 @@ class OwnDecoderSource(DecoderSource):
         noise, labels, images = (torch.cat(column).to(device) for column in zip(*self.draws(rng), strict=True))
         self.decoder.train()
         for _ in range(self.epochs):
-            for batch in index_batches(len(labels), self.batch_size, rng):
-                index = batch.to(labels.device)
+            for index in index_batches(len(labels), self.batch_size, rng, device=device):
                 guess = at_least_float32(self.decoder.logits(noise[index], labels[index]))
                 minimise(self.distance(guess, images[index]))

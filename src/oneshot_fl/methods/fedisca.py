@@ -11,7 +11,7 @@ figure of it for our data sets is known.
 | every step sees the batch rolled by up to 2 pixels | `Trajectory` | `method.source.roll` |
 | teacher E: mean of client logits | `NoiseAdapted` | `method.ensemble` |
 | CE(E, y), weight 1 | `parts.terms.CrossEntropy` | `method.objective.ce` |
-| total variation, 2.5e-5 | `f_adi.TotalVariation` | `method.objective.tv` |
+| total variation, 2.5e-5 | `parts.terms.TotalVariation` | `method.objective.tv` |
 | BN statistics, 10, summed over clients and layers | `parts.terms.BatchNormStatistics` | `method.objective.bn` |
 | all N snapshots, noise first, for one round | `parts.pools.Pool` | `method.pool.shuffle` |
 | adapted teacher E', share 1 - i/N | `NoiseAdapted` | `method.ensemble.adapt` |

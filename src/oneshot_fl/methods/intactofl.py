@@ -46,9 +46,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.models.bank import ClientBank
-from oneshot_fl.parts.gates import Gated, mixture, pixels, products
+from oneshot_fl.parts.mixtures import Gated, mixture, pixels, products
+from oneshot_fl.parts.perturbation import Perturbation
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.terms import kl_divergence
 from oneshot_fl.parts.uploads import Server

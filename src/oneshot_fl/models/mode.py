@@ -20,9 +20,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without weight gradients inside the block; training mode with them after it."""
-    model.eval().requires_grad_(False)
-    try:
-        yield
-    finally:
-        model.train().requires_grad_(True)
+    """Evaluation mode without weight gradients inside the block; what of the model was trained is trained after it."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with evaluating(model):
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)

@@ -77,11 +77,16 @@ def draw_noise(count: int, latent: int, bound: float | None, rng: torch.Generato
 
 
 @torch.no_grad()
-def draw(decoder: nn.Module, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Noise `[n, latent]`, labels `[n]` and what the decoder draws of them `[n, C, H, W]`, on its device."""
+def draw(decoder: nn.Module, labels: Tensor, noise: Tensor, *, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Noise `[n, latent]`, labels `[n]` and what the decoder draws of them `[n, C, H, W]`, on its device.
+
+    Args:
+        size: pixels a side, by which it draws piece by piece.
+    """
     device = place_of(decoder.eval())
     noise, labels = noise.to(device), labels.to(device)
-    return noise, labels, decoder(noise, labels)
+    pieces = zip(in_pieces(noise, size), in_pieces(labels, size), strict=True)
+    return noise, labels, torch.cat([decoder(*piece) for piece in pieces])
 
 
 @torch.no_grad()
@@ -119,7 +124,7 @@ class DecoderSource(nn.Module):
     def __init__(self, server: Server, *, samples: Images, split: Split, bound: Positive | None) -> None:
         super().__init__()
         self.decoders, self.spec = server.uploads.decoders, server.spec
-        self.samples, self.split, self.bound = samples, split, bound
+        self.from_clients, self.split, self.bound = samples, split, bound
 
     def begin(self, rng: torch.Generator) -> None:
         """Nothing to draw."""
@@ -137,7 +142,8 @@ class DecoderSource(nn.Module):
         """
         for decoder, share in zip(self.decoders, self._shares(rng), strict=True):
             labels = torch.arange(len(share)).repeat_interleave(share)
-            drawn = draw(decoder.model, labels, draw_noise(len(labels), decoder.latent, self.bound, rng))
+            noise = draw_noise(len(labels), decoder.latent, self.bound, rng)
+            drawn = draw(decoder.model, labels, noise, size=self.spec.size)
             if len(labels) and (wrong := drawn_wrong(drawn[2])):
                 raise OneshotError(f"{decoder.name}: {wrong}, or leave it out")
             yield drawn
@@ -145,17 +151,17 @@ class DecoderSource(nn.Module):
     def _shares(self, rng: torch.Generator) -> Tensor:
         counts = torch.stack([decoder.label_counts for decoder in self.decoders])
         if self.split == "categorical":
-            return shares_drawn(counts, self.samples, rng)
+            return shares_drawn(counts, self.from_clients, rng)
         if self.split == "label_distribution":
-            return self._some(shares_by_label(counts, self.samples), enough_by_label(counts))
+            return self._some(shares_by_label(counts, self.from_clients), enough_by_label(counts))
         able = known_classes(self.decoders, self.spec.classes)
-        return self._some(shares_by_squares(counts, self.samples, able), enough_by_squares(counts, able))
+        return self._some(shares_by_squares(counts, self.from_clients, able), enough_by_squares(counts, able))
 
     def _some(self, shares: Tensor, enough: int) -> Tensor:
         """Shares that are not all none."""
         if not shares.any():
             raise OneshotError(
-                f"method.source.{self.drawn_by}={self.samples}: too few images, every decoder's share of every class "
-                f"rounds to none; set at least {enough}, which makes the first, or split=categorical"
+                f"method.source.{self.drawn_by}={self.from_clients}: too few images, every decoder's share of every "
+                f"class rounds to none; set at least {enough}, which makes the first, or split=categorical"
             )
         return shares

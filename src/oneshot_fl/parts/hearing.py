@@ -88,7 +88,7 @@ class Witnesses:
             )
         return None
 
-    def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Heard":
+    def hear(self, uploads: Uploads, recitals: tuple[Recital, ...]) -> "Statements":
         """What every client says of what every client recites."""
         recited = [replace(one, images=one.images[: self.images], labels=one.labels[: self.images]) for one in recitals]
         y = torch.cat([one.labels for one in recited])
@@ -105,9 +105,9 @@ class Witnesses:
         sums = torch.zeros(len(lifts), size).index_add_(1, cell, lifts)
         shape = (len(recited), self.spec.classes)
         recites, counts = (chosen.bincount(minlength=size).view(shape) for chosen in (cell, cell[shown]))
-        return Heard(recites > 0, sums.view(len(lifts), *shape), counts, finite)
+        return Statements(recites > 0, sums.view(len(lifts), *shape), counts, finite)
 
-    def _unbelieved(self, heard: "Heard", contradicted: Collection[int]) -> str | None:
+    def _unbelieved(self, heard: "Statements", contradicted: Collection[int]) -> str | None:
         """Why those who contradict some are not believed; None where they believe each other, or contradict nobody."""
         if not contradicted:
             return None
@@ -116,15 +116,16 @@ class Witnesses:
         testimony, asked = heard.testimonies(present)
         left = testimony[present & (asked >= FEWEST_CLASSES)].tolist()
         if not left:
-            return f"those who contradict {len(contradicted)} of them share too few classes to ask each other about"
+            return f"it would turn away {len(contradicted)}, but the others share too few classes to be asked about"
         if (usual := median(left)) >= self.least:
             return None
         return (
-            f"those who contradict {len(contradicted)} of them believe each other as little: what one recites of a "
-            f"class lifts another's belief in it by {usual:.2f}, less than {self.least:g}"
+            f"it would turn away {len(contradicted)}, but the others recognise what they recite as little: what one "
+            f"recites of a class lifts another's belief in it by {usual:.2f}, less than {self.least:g}; models that "
+            "were trained for longer recite what others recognise"
         )
 
-    def _contradicted(self, heard: "Heard") -> Iterator[tuple[int, str]]:
+    def _contradicted(self, heard: "Statements") -> Iterator[tuple[int, str]]:
         """Clients that the others contradict, and the line that says so."""
         present = heard.finite.clone()
         while int(present.sum()) >= FEWEST:
@@ -143,7 +144,7 @@ class Witnesses:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Statements:
     """What every client says of what every client recites, by class."""
 
     recites: Tensor

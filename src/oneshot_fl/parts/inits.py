@@ -103,7 +103,8 @@ def _alike(student: nn.Module, uploads: Uploads) -> tuple[list[dict[str, Tensor]
 def mean_state(states: list[dict[str, Tensor]], sizes: list[int]) -> dict[str, Tensor]:
     """State dicts of one architecture averaged by numbers of samples.
 
-    Integer buffers (a count of batches) are the first one's: no layer computes with them.
+    Integer buffers (a count of batches) are the first one's: but for a BatchNorm of `momentum=None`, which trains on by
+    that count, no layer computes with them.
     """
     weights = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
     return {name: _mean([state[name] for state in states], weights) for name in states[0]}

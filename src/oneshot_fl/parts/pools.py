@@ -128,8 +128,7 @@ class Pool:
         """One pass over everything in the pool, unpacked; shuffled, or the oldest image first."""
         x, y, answers, trust = joined(self.entries)
         order = torch.randperm(len(y), generator=rng) if self.shuffle else torch.arange(len(y))
-        for batch in trainable_batches(order, batch_size):
-            index = batch.to(y.device)
+        for index in trainable_batches(order.to(y.device), batch_size):
             yield Entry(self.unpack(x[index]), y[index], answers[index], trust[index])
 
     def before_newest(self) -> "Pool":

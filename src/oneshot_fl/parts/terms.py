@@ -31,6 +31,21 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True)
+class HardCrossEntropy:
+    """mean (1 - p_y)^power CE(P, y): samples that the ensemble finds hard weigh more (Co-Boosting,
+    Eqs. 5-6; p is not trained)."""
+
+    weight: NotNegative
+    power: NotNegative
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
+
+    def __call__(self, view: View) -> Tensor:
+        """Mean over the batch."""
+        losses = F.cross_entropy(view.teacher, view.y, reduction="none")
+        return ((1 - torch.exp(-losses.detach())) ** self.power * losses).mean()
+
+
+@dataclass(frozen=True)
 class BatchNormStatistics:
     """1/m sum_k sum_l (|mu_l - mu_kl| + |var_l - var_kl|), Euclidean norms (FedHydra Eq. 14; DENSE).
 
@@ -116,3 +131,22 @@ class LabelCrossEntropy:
     def __call__(self, view: View) -> Tensor:
         """Mean over the batch."""
         return (view.trust * F.cross_entropy(view.student, view.y, reduction="none")).mean()
+
+
+@dataclass(frozen=True)
+class TotalVariation:
+    """|dx| + |dy| + |two diagonals|: Euclidean norms over the whole batch (F-ADI, FedISCA)."""
+
+    weight: NotNegative
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View) -> Tensor:
+        """One number per batch."""
+        x = view.x
+        differences = (
+            x[..., :, 1:] - x[..., :, :-1],
+            x[..., 1:, :] - x[..., :-1, :],
+            x[..., 1:, 1:] - x[..., :-1, :-1],
+            x[..., 1:, :-1] - x[..., :-1, 1:],
+        )
+        return torch.stack([torch.linalg.vector_norm(difference) for difference in differences]).sum()

@@ -115,8 +115,8 @@ class EvaluateModule(LightningModule):
         scores = [logits, *(self._of_clients(x, y, logits) if self.bank.models else ())]
         for confusion, score in zip(self._confusions(), scores, strict=True):
             confusion.update(_named(score, y), y)
-        self._logits.append(logits.cpu())
-        self._labels.append(y.cpu())
+        self._logits.append(logits)
+        self._labels.append(y)
 
     def _of_clients(self, x: Tensor, y: Tensor, server: Tensor) -> list[Tensor]:
         """Scores of the clients, then of the ensembles, which see votes without the test labels (`label_free`).
@@ -126,7 +126,7 @@ class EvaluateModule(LightningModule):
         """
         with torch.inference_mode(False), torch.no_grad():  # else no tensor counts who writes into it
             votes = ask(self.bank, x.clone(), y.clone(), self.needs)
-            self._support.append(clients_support(votes.P, server, self.known).cpu())
+            self._support.append(clients_support(votes.P, server, self.known))
             named = zip(self.names, self.ensembles, strict=True)
             answers = [
                 label_free(each, votes._replace(P=votes.P.clone()), f"evaluate.ensembles.{name}, or method.ensemble")
@@ -144,7 +144,7 @@ class EvaluateModule(LightningModule):
             OneshotError: the server answers with what is no number, so that nothing can be said of it.
         """
         counts = [confusion.compute().cpu() for confusion in self._confusions()]
-        logits, y = torch.cat(self._logits), torch.cat(self._labels)
+        logits, y = torch.cat(self._logits).cpu(), torch.cat(self._labels).cpu()
         if not logits.isfinite().all():
             raise OneshotError(
                 f"server: its answers to test images are not finite; {TURNED_AWAY}, where they make it so"
@@ -160,7 +160,7 @@ class EvaluateModule(LightningModule):
 
     def _agreement(self) -> Tensor | None:
         """The clients' support on all test images; None where none was asked, or one answers with what is no number."""
-        support = torch.cat(self._support) if self._support else None
+        support = torch.cat(self._support).cpu() if self._support else None
         return support if support is not None and support.isfinite().all() else None
 
     def _fractions(self, fraction: Callable[[Tensor], float], counts: Iterable[Tensor]) -> Accuracies:

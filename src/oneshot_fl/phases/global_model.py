@@ -252,14 +252,12 @@ def _fit(
     """Run the rounds that are left."""
     left = module.settings.rounds - checkpoint.rounds_done
     report.task.from_store(checkpoint.rounds_done)
-    if left == 0:  # killed between the last round and the storing of the result
-        checkpoint.restore(module, [])
-    else:
+    with seeded(module.settings.seed, "distillation"):
+        if left == 0:  # killed between the last round and the storing of the result
+            checkpoint.restore(module, [])
+            return
         callbacks = [checkpoint, EpochEnd(report.of_round)]
-        with (
-            trainer_of(module, context.trainer, epochs=left, callbacks=callbacks) as trainer,
-            seeded(module.settings.seed, "distillation"),
-        ):
+        with trainer_of(module, context.trainer, epochs=left, callbacks=callbacks) as trainer:
             trainer.fit(module, train_dataloaders=range(1), val_dataloaders=test)
 
 

@@ -54,6 +54,9 @@ def to_capture(
 ) -> torch.optim.Optimizer | None:
     """The optimiser inside one of Lightning's, for `repeated`, where the module's steps may be captured.
 
+    From its first step on it counts its steps on the device, where a graph reads them: a pool of few images takes some
+    steps as they are before there are enough for a graph.
+
     Args:
         module: that `Replays` told.
         optimizer: Lightning's.
@@ -62,7 +65,11 @@ def to_capture(
     """
     own = optimizer.optimizer
     follows = not rate_moves or all(group.get("fused") for group in own.param_groups)
-    return own if module.replays and follows and captures(own, parts) else None
+    if not (module.replays and follows and captures(own, parts)):
+        return None
+    for group in own.param_groups:
+        group.update({"capturable": True} if "capturable" in group else {})
+    return own
 
 
 def repeated(
@@ -84,8 +91,6 @@ def repeated(
     if optimizer is None or len(ahead) < FEWEST:
         yield from map(step, chain(ahead, rest))
         return
-    for group in optimizer.param_groups:
-        group.update({"capturable": True} if "capturable" in group else {})
     yield step(ahead[0])
     static, shapes = copied(ahead[0]), _shapes(ahead[0])
     replay = captured(step, static)

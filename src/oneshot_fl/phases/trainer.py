@@ -37,8 +37,8 @@ class TrainerSettings:
     cuda_graphs: bool = True
     """Whether steps that do the same again and again become CUDA graphs (`phases.replay`).
 
-    Changes no number but those that a model's own layers draw, as dropout does, and the last digits of a learning rate
-    that moves with every step.
+    Changes what a model's own layers draw, as dropout does, and the last digits where the optimiser counts its steps on
+    the device or the learning rate moves with every step.
     """
 
     def resolved(self) -> "TrainerSettings":

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from oneshot_fl.config.record import CONFIG, EXPORT, SUMMARY, TRACE
+from oneshot_fl.config.record import CONFIG, EXPORT, MODEL, SUMMARY, TRACE
 from oneshot_fl.disk import writing
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.process import say
 from oneshot_fl.tracking.told import METRICS
 
@@ -17,6 +18,7 @@ OF_A_RESULT = ("kind", "method", "data", "seed", "settings", "uploads", "server"
 """What tells in a summary one result from another."""
 FIGURES = ("partition", "confusion", "guidance", "accuracy", "synthetic", "recitals")
 FORMATS = ("png", "svg", "pdf")
+FIGURE_FILES = tuple(f"{name}.{kind}" for name in FIGURES for kind in FORMATS)
 EVENTS = "tensorboard"
 """The folder of a logger of ours; how others' are called, their settings say. Those of W&B belong to one run alone."""
 OF_LOGGERS = re.compile(r"events\.out\.tfevents\..*|hparams\.yaml|" + re.escape(METRICS))
@@ -34,8 +36,8 @@ def remove_figures(folder: Path) -> None:
     Raises:
         OneshotError: one cannot be removed.
     """
-    for path in (folder / f"{name}.{kind}" for name in FIGURES for kind in FORMATS):
-        _remove(path)
+    for name in FIGURE_FILES:
+        _remove(folder / name)
 
 
 def remove_logged(folder: Path) -> None:
@@ -58,6 +60,21 @@ def tell_of_export(folder: Path) -> None:
     place = folder / EXPORT
     if place.is_dir() and any(each.is_file() for each in place.iterdir()):
         say(f"{place}: is of the model before this one; export it anew")
+
+
+def require_no_others(folder: Path) -> None:
+    """Whether what is called like a run's files was left by one: a run would write over it, or remove it.
+
+    Raises:
+        OneshotError: there is such a file, and neither a trace nor a summary that says so.
+    """
+    if any((folder / name).is_file() for name in (TRACE, SUMMARY)):
+        return
+    if found := [name for name in (CONFIG, MODEL, METRICS, *FIGURE_FILES) if (folder / name).exists()]:
+        raise OneshotError(
+            f"{folder}: holds {found[0]}, which a run would write over, and no run lies there; choose another folder, "
+            "or move that away"
+        )
 
 
 def tell_of_result(folder: Path) -> None:

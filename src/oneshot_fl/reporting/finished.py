@@ -24,7 +24,7 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import folders_below, make_folder, sha256_of, write_atomically, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.earlier import FIGURES, FORMATS, logged, remove_figures, remove_logged, tell_of_export
+from oneshot_fl.reporting.earlier import FIGURE_FILES, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
 from oneshot_fl.tracking.told import METRICS
 from oneshot_fl.tracking.wandb_run import destination
@@ -33,8 +33,8 @@ MOST_FILES = 200_000
 """Below a `data.root`; of more it would take longer to look at all of them than to load the data."""
 MADE_ANEW = ("data", "proxy", "partition")
 """Groups of functions that every run calls, and of whose results the keys of its phases are made."""
-ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu", "trainer.cuda_graphs"}
-"""Keys that change nothing in a run's folder but the rounding of numbers (`workers`, `trainer.cuda_graphs`).
+ANYWHERE = {"hydra", "store", "study", "workers", "data.cache", "trainer.jobs_per_gpu"}
+"""Keys that change nothing in a run's folder but the rounding of numbers (`workers`).
 
 The study counts where a dashboard groups runs by it.
 """
@@ -44,8 +44,9 @@ WANDBS = ".WandbLogger"
 """How that of Lightning's logger to Weights & Biases ends."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
-LEFT = (SUMMARY, CONFIG, MODEL, METRICS, *(f"{name}.{kind}" for name in FIGURES for kind in FORMATS))
-"""Files that runs of one key leave, all or some of them; what else lies there is somebody's own."""
+LEFT = (CONFIG, MODEL, METRICS, *FIGURE_FILES, SUMMARY)
+"""Files that runs of one key leave, all or some of them, in the order in which they are copied: where the summary is,
+all is. What else lies there is somebody's own."""
 NEEDED = (CONFIG, MODEL, SUMMARY)
 """Files without which a finished run is none."""
 HASHES = "sha256"

@@ -8,10 +8,10 @@ from torch import nn
 
 from oneshot_fl.config.described import architectures
 from oneshot_fl.config.described import load as built
-from oneshot_fl.config.record import MODEL
+from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE
 from oneshot_fl.config.saved import saved_model
 from oneshot_fl.config.tried import require_memory, require_runs, require_whole
-from oneshot_fl.disk import sha256_of
+from oneshot_fl.disk import require_regular, sha256_of
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import KEY, ModelDescription
@@ -38,6 +38,9 @@ def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
             says, or its architecture is not allowed.
     """
     path = place / MODEL if place.is_dir() else place
+    if place.is_dir():
+        for name in (TRACE, SUMMARY, CONFIG, MODEL):
+            require_regular(place / name)
     _tell_of_a_later_run(place)
     if place.is_dir() and not _describes_itself(path):
         return _served(*saved_model(place, allow=allow), path, sha256_of(path))

@@ -76,12 +76,12 @@ class Task:
         far = f"{self._name}: {self.completed} of {self._total} {self._unit} after {seconds:.0f} s"
         return f"{far}, {detail}" if detail else far
 
-    def finish(self, detail: str = "") -> None:
+    def finish(self) -> None:
         """The phase is over."""
         self.over = True
-        self.reach(self._total, detail)
+        self.reach(self._total)
         if not self._bars.console.is_terminal:
-            self._bars.console.print(f"{self._name}: {self._report()} {detail}".rstrip(), soft_wrap=True)
+            self._bars.console.print(f"{self._name}: {self._report()}".rstrip(), soft_wrap=True)
 
     @contextmanager
     def shared(self) -> Iterator[None]:

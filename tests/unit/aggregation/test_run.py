@@ -23,6 +23,7 @@ from oneshot_fl.models.model_file import read_model, write_model
 from oneshot_fl.models.per_architecture import members_of
 from oneshot_fl.process import Interrupted
 from oneshot_fl.reporting.about import about
+from oneshot_fl.sweeps.alone import alone_in
 from tests.parts import SMALL
 from tests.unit.data.image_files import write_image
 
@@ -425,3 +426,19 @@ def test_models_that_differ_in_a_function_alone_are_not_averaged_as_one(own, fol
     made = oneshot_fl.aggregate(folder, *chosen, folder=tmp_path / "out", allow=[target]).model(allow=[target])
     for member, alone in zip(members_of(made.model), written.values(), strict=True):
         assert torch.equal(member.weight, alone.weight)
+
+
+def test_of_two_in_one_folder_the_second_is_refused(uploads, call, tmp_path):
+    out = tmp_path / "out"
+    with alone_in(out):
+        code, printed = call(uploads, "--out", str(out), "method=fedavg")
+    assert (code, "makes a result there; wait for it to end, or choose another folder" in printed) == (2, True), printed
+    assert call(uploads, "--out", str(out), "method=fedavg")[0] == 0
+
+
+def test_a_page_that_is_somebody_elses_is_not_written_over(uploads, call, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("<html>of a study</html>")
+    code, printed = call(uploads, "--out", str(tmp_path), "method=fedavg")
+    assert (code, f"{page}: is no report of an aggregation and is not overwritten" in printed) == (2, True), printed
+    assert page.read_text() == "<html>of a study</html>"

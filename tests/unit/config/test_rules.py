@@ -66,7 +66,11 @@ def with_options(spec: Any, *, depth: Count, **options: Any) -> None:
     raise AssertionError("checks call nothing")
 
 
-def nested(spec: Any, *, generator: Callable[..., Any], name: str) -> None:
+def nested(spec: Any, *, generator: Callable[..., Any]) -> None:
+    raise AssertionError("checks call nothing")
+
+
+def named(spec: Any, *, name: str) -> None:
     raise AssertionError("checks call nothing")
 
 
@@ -289,9 +293,11 @@ def test_what_the_program_passes_is_not_a_setting():
     assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.spec: the program itself passes this")
 
 
-def test_a_name_is_handed_on_only_to_what_takes_one():
-    settings = {"_target_": f"{HERE}.nested", "name": 3, "generator": {"_target_": f"{HERE}.generator", "width": 1}}
-    assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.name=3: must be a name without /")
+def test_a_name_is_a_label_and_no_setting_of_what_takes_one():
+    settings = {"_target_": f"{HERE}.named", "name": "a"}
+    line = _line(lambda: check_call("k", settings, given={"spec"}))
+    assert line.startswith("k.name=a: is what it is called and goes no further, but ")
+    check_call("k", settings, given={"spec"}, labelled=False)
     check_call("k", {"_target_": f"{HERE}.Term", "weight": 1, "name": "a label"})
 
 
@@ -314,7 +320,7 @@ def test_what_takes_nothing_is_no_part():
 
 
 def test_parts_inside_parts_are_checked_too():
-    settings = {"_target_": f"{HERE}.nested", "name": "x", "generator": {"_target_": f"{HERE}.generator", "width": 0}}
+    settings = {"_target_": f"{HERE}.nested", "generator": {"_target_": f"{HERE}.generator", "width": 0}}
     assert _line(lambda: check_call("k", settings, given={"spec"})).startswith("k.generator.width=0: must be")
     other = {**settings, "generator": {"_target_": "os.getcwd"}}
     assert "does not take spec" in _line(lambda: check_call("k", other, given={"spec"}))

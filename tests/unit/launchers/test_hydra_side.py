@@ -14,10 +14,10 @@ from omegaconf import OmegaConf, open_dict
 
 from oneshot_fl.config.compose import config_dir, search_path
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.job import alone_in
 from oneshot_fl.launchers import hydra_side
 from oneshot_fl.launchers.engine import Outcome, Task
 from oneshot_fl.launchers.hydra_side import ENGINES, JobFailedError, Launch, as_outcome, as_return, died, engine_of
+from oneshot_fl.sweeps.alone import alone_in
 from oneshot_fl.sweeps.manifest import Manifest
 from oneshot_fl.sweeps.state import read_trace
 

@@ -72,3 +72,9 @@ def test_why_jobs_wait_is_told_in_slurms_words(slurm):
 def test_nothing_is_told_of_a_queue_that_does_not_answer(slurm):
     slurm("squeue", "echo 7 Priority; exit 1")
     assert why_waiting({"7"}) == ""
+
+
+def test_nor_of_one_that_never_ends(slurm, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.launchers.slurm_states.PATIENCE", 0.1)
+    slurm("squeue", "echo 7 Priority; exec /bin/sleep 60")
+    assert why_waiting({"7"}) == ""

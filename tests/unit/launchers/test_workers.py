@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -126,3 +127,19 @@ def test_a_place_costs_nothing_before_it_has_a_job():
 def test_a_wrong_number_of_jobs_is_one_line(at_once):
     with pytest.raises(OneshotError, match=r"hydra\.launcher\.at_once="):
         Workers(at_once=at_once)
+
+
+def test_a_job_that_ends_while_the_workers_are_stopped_does_not_keep_them_alive(monkeypatch):
+    engine, ended, told = Workers(at_once=2), [], []
+    for place in range(2):
+        engine._pids[place] = Future()
+        engine._pids[place].set_result(place)
+
+    def tell(pid):
+        told.append(pid)
+        engine._pids.clear()  # as where the jobs end at this moment
+
+    monkeypatch.setattr("oneshot_fl.launchers.workers._tell", tell)
+    monkeypatch.setattr("oneshot_fl.launchers.workers._end", ended.append)
+    engine.stop()
+    assert (told, ended) == ([0, 1], [engine._pools])

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
-from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.co_boosting_pp import GatedExperts, squared_variation
+from oneshot_fl.parts.perturbation import Perturbation
 from oneshot_fl.parts.pools import Entry, Pool
 from oneshot_fl.parts.view import Votes
 from oneshot_fl.seeds import torch_generator

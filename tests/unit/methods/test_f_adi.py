@@ -3,7 +3,7 @@ import math
 import torch
 from torch.testing import assert_close
 
-from oneshot_fl.methods.f_adi import Competition, ImageNorm, TotalVariation
+from oneshot_fl.methods.f_adi import Competition, ImageNorm
 
 LOG3 = math.log(3.0)
 
@@ -12,11 +12,6 @@ class _View:
     x = torch.tensor([[[[0.0, 3.0], [4.0, 7.0]]]])
     teacher = torch.tensor([[LOG3, 0.0]])  # [3/4, 1/4] at temperature 1
     student = torch.tensor([[0.0, LOG3]])  # [1/4, 3/4]
-
-
-def test_total_variation_adds_four_norms():
-    # right: (3, 3) -> sqrt 18; down: (4, 4) -> sqrt 32; diagonals: 7 - 0 and 4 - 3
-    assert_close(TotalVariation(1.0)(_View()), torch.tensor(math.sqrt(18) + math.sqrt(32) + 7 + 1))
 
 
 def test_image_norm():

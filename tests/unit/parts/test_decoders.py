@@ -6,6 +6,7 @@ from torch import nn
 
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.parts import view
 from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label, shares_by_squares, shares_drawn
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
@@ -77,6 +78,23 @@ def test_a_decoder_draws_from_noise_within_the_bound(bound):
     source = DecoderSource(server_of(decoders=[decoder]), samples=1000, split="label_distribution", bound=bound)
     source.make(Turn(None, None, None, torch_generator(0)))
     assert bool(decoder.model.noise.abs().max() <= 1) is (bound is not None)
+
+
+class _Asked(_Paints):
+    """It keeps how many images it is asked for at once."""
+
+    def forward(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.at_once = [*getattr(self, "at_once", []), len(y)]
+        return super().forward(z, y)
+
+
+def test_what_a_decoder_needs_does_not_grow_with_its_share(monkeypatch):
+    monkeypatch.setattr(view, "PIXELS_AT_ONCE", 4 * 8**2)
+    decoder = DecoderUpload(_Asked(0.0), 4, COUNTS[0], "key", build=_no_vae)
+    source = DecoderSource(server_of(decoders=[decoder]), samples=10, split="label_distribution", bound=None)
+    made = source.make(Turn(None, None, None, torch_generator(0)))
+    assert len(made.x) == 9  # 7 of class 0 and 2 of class 1, of 10 at 3 : 1
+    assert decoder.model.at_once == [4, 4, 1]
 
 
 def _no_vae() -> CVAE:

@@ -108,7 +108,9 @@ def test_those_who_do_not_believe_each_other_turn_nobody_away():
     after = strict(uploads, recitals)
     assert after == uploads
     (said,) = after.notes
-    assert said.startswith("the hearing judges nobody: those who contradict 1 of them believe each other as little")
+    assert said.startswith(
+        "the hearing judges nobody: it would turn away 1, but the others recognise what they recite as little"
+    )
     assert said.endswith("less than 0.5")
     agreeing, heard = _with_own_words(0, 0, 1)
     after = replace(strict, least=0.1)(agreeing, heard)
@@ -122,7 +124,7 @@ def test_those_who_share_less_than_two_classes_cannot_say_whether_they_would_bel
     recitals = (_recital(shared, liar=False), _recital([2], liar=False), _recital([0, 2], liar=True))
     after = replace(WITNESSES, least_of_few=0.1, least=0.1)(uploads, recitals)
     assert after == uploads
-    assert after.notes[0].endswith("those who contradict 1 of them share too few classes to ask each other about")
+    assert after.notes[0].endswith("it would turn away 1, but the others share too few classes to be asked about")
 
 
 class AtALoss(Sees):

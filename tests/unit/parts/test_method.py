@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.methods.co_boosting import Perturbation
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.parts.decoders import DecoderSource
 from oneshot_fl.parts.ensembles import Fixed, LogitAverage, NoTeacher
 from oneshot_fl.parts.inits import AsClientsBegan, Average, AverageWhereAlike, Fresh
 from oneshot_fl.parts.method import Method, WarmUpRecipe
+from oneshot_fl.parts.perturbation import Perturbation
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.sources import ProxySource
 from oneshot_fl.parts.terms import CrossEntropy, Distillation, LabelCrossEntropy

@@ -1,4 +1,4 @@
-"""Eqs. 13-17 and 19 of FedHydra (and DENSE's variants) against numbers worked out by hand."""
+"""Eqs. 13-17 and 19 of FedHydra (and terms of others) against numbers worked out by hand."""
 
 import math
 
@@ -14,8 +14,10 @@ from oneshot_fl.parts.terms import (
     BatchNormStatistics,
     CrossEntropy,
     Distillation,
+    HardCrossEntropy,
     LabelCrossEntropy,
     Roughness,
+    TotalVariation,
     kl_divergence,
 )
 from oneshot_fl.parts.view import View
@@ -46,10 +48,30 @@ def test_fedmho_eq_5_cross_entropy_of_the_student():
     assert_close(LabelCrossEntropy(1.0)(_View()), torch.tensor(math.log(2.0)))
 
 
+def test_co_boosting_eqs_5_and_6_weigh_a_sample_by_its_difficulty():
+    assert_close(HardCrossEntropy(1.0, power=1.0)(_View()), torch.tensor(0.25 * math.log(4 / 3)))
+    assert_close(HardCrossEntropy(1.0, power=0.0)(_View()), torch.tensor(math.log(4 / 3)))
+
+
+def test_the_difficulty_is_not_trained():
+    view = _View()
+    view.teacher = view.teacher.clone().requires_grad_()
+    HardCrossEntropy(1.0, power=1.0)(view).backward()
+    # (1 - p) times the gradient of the cross-entropy, which is p - onehot
+    assert_close(view.teacher.grad, 0.25 * torch.tensor([[-0.25, 0.25]]))
+
+
 def test_a_label_counts_as_far_as_it_is_trusted():
     view = _View()
     view.trust = torch.tensor([0.25])
     assert_close(LabelCrossEntropy(1.0)(view), torch.tensor(math.log(2.0) / 4))
+
+
+def test_f_adis_total_variation_adds_four_norms():
+    # right: (3, 3) -> sqrt 18; down: (4, 4) -> sqrt 32; diagonals: 7 - 0 and 4 - 3
+    view = _View()
+    view.x = torch.tensor([[[[0.0, 3.0], [4.0, 7.0]]]])
+    assert_close(TotalVariation(1.0)(view), torch.tensor(math.sqrt(18) + math.sqrt(32) + 7 + 1))
 
 
 def test_fedchorus_eq_4_roughness_is_the_mean_step_between_neighbours():

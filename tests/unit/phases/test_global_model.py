@@ -15,7 +15,7 @@ from oneshot_fl.data.batches import ImageBatches
 from oneshot_fl.data.dataset import make_dataset
 from oneshot_fl.data.proxy import Proxy
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.methods.co_boosting import BoostedWeights, Perturbation
+from oneshot_fl.methods.co_boosting import BoostedWeights
 from oneshot_fl.methods.fedmho import SelfDistillation
 from oneshot_fl.models.architecture import Architecture, InitialModel
 from oneshot_fl.models.classifiers import cnn2
@@ -26,6 +26,7 @@ from oneshot_fl.parts.ensembles import LogitAverage
 from oneshot_fl.parts.inits import AsClientsBegan, Average, Fresh
 from oneshot_fl.parts.method import Method, WarmUpRecipe, of_source
 from oneshot_fl.parts.moved import Moved
+from oneshot_fl.parts.perturbation import Perturbation
 from oneshot_fl.parts.pools import Pool
 from oneshot_fl.parts.sources import GeneratorSource, ProxySource
 from oneshot_fl.parts.terms import Adversarial, BatchNormStatistics, CrossEntropy, LabelCrossEntropy

@@ -105,11 +105,11 @@ def test_few_steps_are_not_captured(captures_made):
     assert not captures_made
 
 
-def test_an_optimiser_keeps_its_count_of_steps_on_the_device(captures_made):
-    adam = _of(torch.optim.Adam)
-    list(repeated(lambda _: None, [None] * FEWEST, optimizer=adam))
-    assert adam.param_groups[0]["capturable"]
-    assert len(captures_made) == 1
+def test_an_optimiser_counts_its_steps_on_the_device_before_there_are_enough_for_a_graph():
+    adam, plain = _of(torch.optim.Adam), _of(torch.optim.Adam)
+    assert to_capture(SimpleNamespace(replays=True), SimpleNamespace(optimizer=adam), []) is adam
+    assert to_capture(SimpleNamespace(replays=False), SimpleNamespace(optimizer=plain), []) is None
+    assert [each.param_groups[0]["capturable"] for each in (adam, plain)] == [True, False]
 
 
 def test_copies_keep_their_kind_and_have_memory_of_their_own():

@@ -1,7 +1,9 @@
 """Finished runs are found again, and only they."""
 
+import errno
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -481,3 +483,18 @@ def test_a_store_that_knows_a_run_already_is_not_written(tmp_path, monkeypatch):
     place.remember(done)
     with pytest.raises(TypeError):
         place.remember(tmp_path / "another")
+
+
+def test_a_copy_that_ends_in_the_middle_is_no_finished_run(tmp_path, monkeypatch):
+    done, copied, copy = tmp_path / "done", [], shutil.copyfile
+    _finish(done, "k")
+
+    def full(source, target):
+        if len(copied) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copied.append(copy(source, target))
+
+    monkeypatch.setattr("oneshot_fl.reporting.finished.shutil.copyfile", full)
+    with pytest.raises(OneshotError, match="No space left"):
+        adopt(done, tmp_path / "again")
+    assert [path.name for path in copied] == ["config.yaml"]

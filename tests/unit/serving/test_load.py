@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import re
 from dataclasses import asdict, replace
 
@@ -195,3 +196,10 @@ def test_a_file_that_says_nothing_is_one_line(tmp_path):
         load(tmp_path / "server.safetensors")
     with pytest.raises(OneshotError, match="nowhere"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["server.safetensors", "summary.json", "config.yaml", "run.json"])
+def test_a_pipe_in_a_runs_folder_is_told_and_not_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OneshotError, match=rf"^{tmp_path}/{name}: is no regular file$"):
+        load(tmp_path)

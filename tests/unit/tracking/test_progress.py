@@ -35,9 +35,9 @@ def test_what_others_have_named_is_printed_as_it_is(name, width, monkeypatch):
         console.width = width
     with Progress(console) as progress:
         progress.note(f"quarantined {name}")
-        progress.task(f"of {name}", 1, "rounds").finish(f"class {name}")
+        progress.task(f"of {name}", 1, "rounds").finish()
     assert f"quarantined {name}" in text.getvalue()
-    assert f"class {name}" in text.getvalue()
+    assert f"of {name}" in text.getvalue()
 
 
 def test_a_run_whose_output_nobody_reads_any_more_is_stopped_with_the_exit_code_of_shells():
@@ -53,7 +53,7 @@ def test_a_long_note_is_one_line_where_there_is_no_terminal():
     text, long = io.StringIO(), "word " * 100
     with Progress(Console(file=text, width=80)) as progress:
         progress.note(long)
-        progress.task("of", 1, "rounds").finish(long)
+        progress.task(long, 1, "rounds").finish()
     assert text.getvalue().count("\n") == 2
 
 

@@ -64,7 +64,7 @@ class Classifier:
         """What the trained model makes of some of its samples: logits `[b, c]`."""
         return model(x)
 
-    def upload(self, model: nn.Module, spec: DataSpec, sent: Sent) -> ClassifierUpload:
+    def upload(self, model: nn.Module, sent: Sent) -> ClassifierUpload:
         """The upload as the server holds it."""
         return ClassifierUpload(model, sent.samples, sent.key, sent.label_counts)
 

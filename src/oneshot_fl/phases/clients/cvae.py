@@ -63,7 +63,7 @@ class Autoencoder:
         """What the trained decoder draws of the classes of some samples: images `[b, C, H, W]`."""
         return model.decoder(torch.zeros(len(y), model.latent, device=y.device), y)
 
-    def upload(self, model: nn.Module, spec: DataSpec, sent: Sent) -> DecoderUpload:
+    def upload(self, model: nn.Module, sent: Sent) -> DecoderUpload:
         """The upload as the server holds it."""
         counts = torch.tensor(sent.facts["label_counts"])
         return DecoderUpload(model, sent.build().latent, counts, sent.key, sent.build)

@@ -70,7 +70,7 @@ class Kind(Protocol):
     def probe(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """What the trained model answers on some of its samples; has to be finite."""
 
-    def upload(self, model: nn.Module, spec: DataSpec, sent: Sent) -> ClassifierUpload | DecoderUpload:
+    def upload(self, model: nn.Module, sent: Sent) -> ClassifierUpload | DecoderUpload:
         """The upload as the server holds it."""
 
 
@@ -251,7 +251,7 @@ class _LocalClient:
         counts = self.samples.labels.bincount(minlength=spec.classes).cpu() if label_counts else None
         sent = Sent(artifact.key, len(self.samples), artifact.facts, counts, build)
         return TrainedClient(
-            kind.upload(model, spec, sent),
+            kind.upload(model, sent),
             kind.name,
             self.plan.architecture.name,
             len(self.samples),

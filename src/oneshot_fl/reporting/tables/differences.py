@@ -1,7 +1,6 @@
 """Nested settings side by side: which keys differ, and how a label says so."""
 
 import json
-import math
 from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -53,9 +52,7 @@ def _outermost(key: str, values: Collection[str]) -> str:
 
 def same(first: Any, second: Any) -> bool:
     """Whether two values are one and the same setting; numbers agree to nine digits."""
-    if isinstance(first, float) and isinstance(second, float | int):
-        return math.isclose(first, second, rel_tol=1e-9)
-    return bool(first == second) or {json.dumps(first), json.dumps(second)} == {"null", "{}"}
+    return canonical(first) == canonical(second)
 
 
 def canonical(settings: Any) -> str:
@@ -69,7 +66,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_canonical(inner) for inner in value]
     if isinstance(value, float):
-        return float(f"{value:.9g}")
+        return value if value.is_integer() else float(f"{value:.9g}")
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -71,9 +71,9 @@ class Field:
     rows: list[str]
     places: list[Place]
     left_out: int
-    """Settings."""
+    """Settings that have some of the rows, and no seed with all of them."""
     seeds_left_out: int
-    """Of the settings that are ranked, where a row is missing."""
+    """Of the settings that are ranked, seeds that have some of the rows and not all."""
     not_compared: list[str]
     """Lines on seeds that are left out as the rows' partitions differ."""
     others: list[str]
@@ -119,8 +119,8 @@ def field_of(runs: Iterable[Run], measure: Measure, wanted: Sequence[str] = ()) 
     return Field(
         rows=rows,
         places=[place for place in places if place.seeds],
-        left_out=len(groups) - len(complete),
-        seeds_left_out=sum(len(_seeds(values[n])) - len(seeds_of_all(ranked_rows[n].values())) for n in complete),
+        left_out=sum(bool(_seeds(own)) for own in ranked_rows) - len(complete),
+        seeds_left_out=sum(len(_seeds(ranked_rows[n])) - len(seeds_of_all(ranked_rows[n].values())) for n in complete),
         not_compared=unlike,
         others=[] if wanted else sorted(set().union(*values) - set(rows), key=rank),
         taken=_taken(meant, labels_in(groups[n] for n in complete)),

@@ -25,7 +25,7 @@ def test_the_whole_model_is_uploaded_and_beside_it_only_the_label_counts_that_we
     model, kind = cnn2(spec, norm=True).eval(), Classifier()
     assert kind.uploaded(model) is model
     assert kind.facts(torch.tensor([0, 1, 1]), 3) == {}
-    upload, counted = (kind.upload(model, spec, Sent("key", 7, {}, counts, lambda: None)) for counts in (None, [7]))
+    upload, counted = (kind.upload(model, Sent("key", 7, {}, counts, lambda: None)) for counts in (None, [7]))
     assert (upload.model, upload.samples, upload.key, upload.label_counts) == (model, 7, "key", None)
     assert counted.label_counts == [7]
     assert kind.probe(model, *kind.one_image(spec, model), torch.tensor([0])).shape == (1, 3)

@@ -31,6 +31,10 @@ def test_a_group_beside_a_value_is_one_key():
     [
         (0.1 + 0.2, 0.3, True),
         (1.0, 1, True),
+        (1, 1.0000000001, True),
+        (1.0000000001, 1, True),
+        (1234567891.0, 1234567891, True),
+        (1, True, False),
         (None, {}, True),
         ([0.5], [0.5], True),
         (0.3, 0.31, False),

@@ -151,6 +151,13 @@ def test_seeds_without_a_row_are_told(runs, make_run):
     assert "Left out of the others, as a row is missing: 1 seeds." in rank_sheets(field, LAST)[0].notes
 
 
+def test_rows_that_are_not_ranked_leave_out_no_seed_or_setting(runs, make_run):
+    more = [make_run(0.9, method="ot", seed=seed, settings={"partition": {"alpha": 0.1}}) for seed in range(10)]
+    elsewhere = make_run(0.9, method="ot", data="svhn")
+    field = field_of([*runs, *more, elsewhere], LAST, ["fedavg", "dense", "fedhydra"])
+    assert (len(field.blocks), field.left_out, field.seeds_left_out) == (4, 0, 0)
+
+
 def _on_another_partition(runs, *blocks):
     """DENSE's runs of these (alpha, seed) are on another partition than those of the other rows."""
     for run in runs:

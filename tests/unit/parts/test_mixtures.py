@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from oneshot_fl.parts.gates import Gated, mixture, pixels, products
+from oneshot_fl.parts.mixtures import Gated, mixture, pixels, products
 from oneshot_fl.parts.view import Votes
 from tests.parts import server_of
 
