@@ -61,6 +61,8 @@ class Serving:
     method: Method
     student: StudentPlan
     distillation: Distillation
+    calibrates: bool
+    """Whether a temperature is fitted to the method's images."""
     rate_keys: Mapping[str, str]
     """Of the learning rates in the distillation, by what they train: for what is said when a model diverges."""
     evaluation: Evaluation

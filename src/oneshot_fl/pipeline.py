@@ -206,7 +206,7 @@ def serve(
     _note_none_held_out(plan, distilled, context)
     size = plan.evaluation.batch_size
     made = (distilled.images, distilled.labels, distilled.trust)
-    calibration = calibrate(distilled.model, *made, spec=spec, batch_size=size)
+    calibration = calibrate(distilled.model, *made, spec=spec, batch_size=size) if plan.calibrates else None
     return Served(server, guidance, recitals, distilled, calibration)
 
 

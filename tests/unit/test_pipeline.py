@@ -188,3 +188,12 @@ def test_in_every_communication_round_the_server_draws_anew():
     ]
     assert [len(own) for own in seeds] == [1, 1, 1]
     assert len(set.union(*seeds)) == 3
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_temperature_is_fitted_only_where_one_is_wanted(wanted, context, monkeypatch):
+    monkeypatch.setattr("oneshot_fl.pipeline.calibrate", lambda *_, **__: "fitted")
+    small = ("distill.batch_size=8", "distill.generator_steps=1", "generator.width=4", "distill.rounds=1")
+    models = [cnn2(SMALL, norm=True) for _ in range(2)]
+    served = _served("dense", context, models, *small, f"distill.calibrate={str(wanted).lower()}")
+    assert served.calibration == ("fitted" if wanted else None)

@@ -85,6 +85,7 @@ def bind_serving(cfg: DictConfig) -> Serving:
         method=_method(cfg),
         student=StudentPlan(tuple(map(_architecture, server_models(cfg))), cfg.clients.seed),
         distillation=_distillation(cfg.distill),
+        calibrates=cfg.distill.calibrate,
         rate_keys=_rate_keys(cfg.method),
         evaluation=_evaluation(cfg),
         store=Path(cfg.store).expanduser().absolute(),

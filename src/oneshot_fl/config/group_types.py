@@ -83,6 +83,7 @@ def tables() -> dict[str, dict[str, Any]]:
             "generator_optimizer": Optimizer,
             "student_optimizer": Optimizer,
             "student_schedule": Schedule,
+            "calibrate": bool,
         },
         "evaluate": {
             "ensembles": Mapping[str, Any],

@@ -38,6 +38,7 @@ SAME_SEED = "${seed}"
 """How a seed is written that follows the run's own."""
 UNLIKE_BEFORE: dict[str, Any] = {
     "distill.held_out": 0.0,
+    "distill.calibrate": True,
     "distill.images": 1000,  # to which the temperature is fitted, and with it AUROC, calibration and abstention
     "development": False,
     "hearing": {},
