@@ -1,7 +1,8 @@
 """One-shot federated learning: every client uploads its model once, the server makes one good model of them.
 
 The public face: `run` an experiment, `aggregate` other people's uploads, `load` the global model that either left, read
-the `results` of many runs. Threads that run, aggregate, train or load take turns; processes do not.
+the `results` of many runs, have the `uploads` of a run's clients as files. Threads that run, aggregate, train or load
+take turns; processes do not.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,9 +19,10 @@ from oneshot_fl.process import one_at_a_time
 from oneshot_fl.version import __version__
 
 if TYPE_CHECKING:
+    from oneshot_fl.aggregation.of_run import ClientUpload
     from oneshot_fl.serving.model import ServedModel
 
-__all__ = ["Result", "__version__", "aggregate", "load", "results", "run", "train_client"]
+__all__ = ["Result", "__version__", "aggregate", "load", "results", "run", "train_client", "uploads"]
 
 watch()
 
@@ -152,6 +154,30 @@ def train_client(
         raise OneshotError(f"folder={folder}: there is no such folder; give one with a folder of images for each class")
     with _turn(config_dir):
         return train(Path(folder), overrides, out=Path(out), number=number, class_names=classes, counts=counts)
+
+
+def uploads(*overrides: str, folder: str | Path, config_dir: str | Path | None = None) -> "list[ClientUpload]":
+    """What the clients of a run upload, as files: for `aggregate`, `load`, or a server of your own.
+
+    The clients are trained, or come from the store where a run has trained them. Each has its `file` and the `indices`
+    of its training images.
+
+    Args:
+        overrides: those of the run: `uploads("data=mnist", "data.root=DIR", "budget=reduced", folder="uploads")`. An
+            attack has been made on the uploads, and they tell label counts where the method asks for them; gate,
+            hearing and all that the server does come later.
+        folder: a new or an empty one, for a `client-K.safetensors` each.
+        config_dir: a folder of your own YAML files, of which `overrides` choose.
+
+    Raises:
+        OneshotError: something is wrong with the overrides or the data, or the folder holds something, in one line.
+    """
+    from oneshot_fl.aggregation.of_run import uploads_of_run
+
+    _check_paths(folder=folder, config_dir=config_dir, optional=("config_dir",))
+    _check_overrides(overrides, "uploads")
+    with _turn(config_dir):
+        return uploads_of_run(overrides, Path(folder))
 
 
 def load(place: str | Path, *, allow: Collection[str] = ()) -> "ServedModel":

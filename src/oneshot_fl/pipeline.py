@@ -132,11 +132,7 @@ def communicate(experiment: Experiment, given: RunData, context: Context) -> lis
 
 def exchange(experiment: Experiment, given: RunData, start: InitialModel | None, context: Context) -> RunResult:
     """One exchange: local training, one upload, and what the server makes of it."""
-    asked = "label_counts" in experiment.needs
-    clients = train_clients(
-        given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
-    )
-    uploads = _through(experiment.attack_on_uploads, received(clients), given.data.spec, "attack")
+    clients, uploads = uploaded(experiment, given, start, context)
     test = test_set(experiment, given.data)
     served = serve(
         experiment,
@@ -159,6 +155,17 @@ def exchange(experiment: Experiment, given: RunData, start: InitialModel | None,
         evaluated=evaluated,
         testing=testing.spent(),
     )
+
+
+def uploaded(
+    experiment: Experiment, given: RunData, start: InitialModel | None, context: Context
+) -> tuple[list[TrainedClient], Uploads]:
+    """The clients once they have trained, and what the server receives of them: after an attack, before the gate."""
+    asked = "label_counts" in experiment.needs
+    clients = train_clients(
+        given.data, given.indices, experiment.clients, context=context, start=start, label_counts=asked
+    )
+    return clients, _through(experiment.attack_on_uploads, received(clients), given.data.spec, "attack")
 
 
 def serve(

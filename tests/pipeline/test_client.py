@@ -7,6 +7,7 @@ import torch
 
 import oneshot_fl
 from oneshot_fl.config import from_overrides
+from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import read_model
 from oneshot_fl.phases.clients.train import train_clients
 from oneshot_fl.phases.prepare import prepare
@@ -77,3 +78,26 @@ def test_classes_are_those_that_there_are_folders_of(tmp_path):
     told = read_model(tmp_path / "a.safetensors").description
     assert told.class_names == tuple(sorted(path.name for path in (tmp_path / "digits" / "train").iterdir()))
     assert told.label_counts is None
+
+
+def test_the_uploads_of_a_run_make_the_model_of_the_run(tmp_path):
+    tiny = ("clients.epochs=1", "partition.clients=3", "trainer=cpu", f"store={tmp_path / 'store'}", "method=fedavg")
+    found = oneshot_fl.uploads(*tiny, folder=tmp_path / "uploads")
+    assert [each.file.name for each in found] == [f"client-{k}.safetensors" for k in range(3)]
+    assert sorted(index for each in found for index in each.indices.tolist()) == list(range(1437))
+    assert [read_model(each.file).description.samples for each in found] == [len(each.indices) for each in found]
+    ran = oneshot_fl.run(*tiny, "logger=none", "plots.format=none", folder=tmp_path / "run")
+    assert ran.summary["cost"]["clients"]["from_store"] == 3
+    others = ("method=fedavg", "trainer=cpu", "logger=none", f"store={tmp_path / 'store'}")
+    made = oneshot_fl.aggregate(tmp_path / "uploads", *others, folder=tmp_path / "made")
+    expected = ran.model().state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in made.model().state_dict().items())
+    with pytest.raises(OneshotError, match=r"uploads: holds client-0\.safetensors; choose a new or an empty folder"):
+        oneshot_fl.uploads(*tiny, folder=tmp_path / "uploads")
+
+
+def test_the_uploads_of_a_run_are_those_that_its_server_receives(tmp_path):
+    attacked = ("attack=nan_weights", "attack.clients=1", "method=fedmho_md", *HALF, f"store={tmp_path / 'store'}")
+    found = [read_model(each.file) for each in oneshot_fl.uploads(*attacked, folder=tmp_path / "uploads")]
+    assert sorted(file.description.kind for file in found) == ["classifier", "decoder"]
+    assert any(not each.isfinite().all() for file in found for each in file.tensors().values())

@@ -206,6 +206,8 @@ def test_one_run_of_an_experiment_that_is_a_sweep_says_so(tmp_path, capsys):
             lambda: oneshot_fl.run(["seed=0"]),
             r"^\['seed=0'\]: overrides are given one by one; write run\(\*\['seed=0'\]\)$",
         ),
+        (lambda: oneshot_fl.uploads(["seed=0"], folder="up"), r"write uploads\(\*\['seed=0'\]\)$"),
+        (lambda: oneshot_fl.uploads(folder=3), "^folder=3: must be a path"),
         (lambda: oneshot_fl.run({}), "^{}: must be an override, a text like 'seed=0'$"),
         (lambda: oneshot_fl.run(None), "^None: must be an override"),
         (lambda: oneshot_fl.run(""), "^'': must be an override"),

@@ -76,7 +76,7 @@ def train_client(
         context = Context(store, experiment.trainer, progress, RunLog([]))
         everything = [torch.arange(len(data.train_labels))]
         (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
-    return write_model(out, client.upload.model.state_dict(), _description(client, plan, data, number))
+    return write_model(out, client.upload.model.state_dict(), description_of(client, plan, data, number))
 
 
 OF_THE_SERVER = ("gate", "hearing", "stratify", "recite", "distill", "generator", "evaluate", "server_model")
@@ -172,7 +172,8 @@ def _left_out(found: Tree, origin: Origin) -> tuple[str, ...]:
     return (f"{told}if the federation has them, remove these folders and set classes to all that it has",)
 
 
-def _description(client: TrainedClient, plan: ClientPlan, data: Dataset, number: int) -> ModelDescription:
+def description_of(client: TrainedClient, plan: ClientPlan, data: Dataset, number: int) -> ModelDescription:
+    """What an upload says of itself."""
     told = client.upload.label_counts
     return ModelDescription(
         kind="decoder" if isinstance(client.upload, DecoderUpload) else "classifier",
