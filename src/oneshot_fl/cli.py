@@ -1,6 +1,7 @@
 """The console script `oneshot-fl`: its own commands and `--version`; any other first word is Hydra's.
 
-What takes long to import is imported by the command that needs it, so that `--help` answers at once.
+What takes long to import is imported by the command that needs it, so that a command's `--help` answers at once. That
+of the script itself is Hydra's, and stands in `conf/config.yaml`.
 """
 
 import os
@@ -17,12 +18,7 @@ from oneshot_fl.errors import OneshotError
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import keep_freed_memory, print_whatever_it_is, say, share_the_cores, stoppable
 
-app = typer.Typer(
-    help="Tables, reports, sweeps, models, the store. Anything else runs an experiment: `oneshot-fl method=fedhydra`.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 store = typer.Typer(help="What the store holds, and making room in it.", no_args_is_help=True)
 app.add_typer(store, name="store")
 
