@@ -42,7 +42,7 @@ class Verdict:
             return "Better than all others." if len(self.rivals) > 1 else "Better than the other."
         ahead = f"Better than {len(self.beaten)} of {len(self.rivals)} others; not" if self.beaten else "Not"
         named = ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "")
-        return f"{ahead} told apart from {named}."
+        return f"{ahead} significantly different from {named}."
 
 
 def _above_zero(gap: Estimate | None) -> bool:

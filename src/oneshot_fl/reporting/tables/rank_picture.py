@@ -1,4 +1,4 @@
-"""The critical-difference picture: average ranks on a line, and bars over methods that are not told apart."""
+"""The critical-difference picture: average ranks on a line, and bars over methods that do not differ significantly."""
 
 from collections.abc import Sequence
 from pathlib import Path

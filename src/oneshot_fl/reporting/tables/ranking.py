@@ -32,7 +32,7 @@ class Ranking:
     """Friedman's chi-square, corrected for ties."""
     p: float
     critical: float
-    """Nemenyi's critical difference at 95%: average ranks closer than that are not told apart."""
+    """Nemenyi's critical difference at 95%: average ranks closer than that do not differ significantly."""
 
     @property
     def agreement(self) -> float:
@@ -41,14 +41,14 @@ class Ranking:
 
     @property
     def alike(self) -> list[list[str]]:
-        """The longest stretches of methods, best first, whose average ranks are not told apart."""
+        """The longest stretches of methods, best first, whose average ranks do not differ significantly."""
         names = list(self.ranks)
         ends = [self._end(names, start) for start in range(len(names))]
         longest = [(start, end) for start, end in enumerate(ends) if start == 0 or end > ends[start - 1]]
         return [names[start:end] for start, end in longest if end - start > 1]
 
     def _end(self, names: Sequence[str], start: int) -> int:
-        """One past the last method that is not told apart from the one at `start`."""
+        """One past the last method that does not differ significantly from the one at `start`."""
         least = self.ranks[names[start]]
         return sum(self.ranks[name] <= least + self.critical for name in names)
 

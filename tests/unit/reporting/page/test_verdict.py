@@ -19,7 +19,7 @@ def test_better_than_all_where_every_interval_leaves_out_zero():
 
 def test_a_rival_whose_interval_holds_zero_is_named():
     verdict = verdict_on({"a": _seeds(0.9, 0.8, 0.85), "b": _seeds(0.7, 0.9, 0.8), "c": _seeds(0.3, 0.2, 0.26)})
-    assert verdict.words == "Better than 1 of 2 others; not told apart from b."
+    assert verdict.words == "Better than 1 of 2 others; not significantly different from b."
 
 
 def test_the_more_rivals_the_wider_the_intervals():
@@ -32,7 +32,7 @@ def test_the_more_rivals_the_wider_the_intervals():
 def test_a_lucky_seed_does_not_win_against_rows_with_enough_of_them():
     verdict = verdict_on({"lucky": _seeds(0.99), "steady": _seeds(0.6, 0.61, 0.62)})
     assert verdict.best == "steady"
-    assert verdict.words == "Not told apart from lucky."
+    assert verdict.words == "Not significantly different from lucky."
 
 
 def test_hard_seeds_that_only_one_has_do_not_decide():
@@ -50,7 +50,7 @@ def test_nothing_is_told_with_too_few_seeds():
 def test_rows_without_a_common_seed_are_not_told_apart():
     verdict = verdict_on({"a": _seeds(0.9, 0.9, 0.9), "b": Outcomes({3: 0.1, 4: 0.1, 5: 0.1})})
     assert verdict.rivals == {"b": None}
-    assert verdict.words == "Not told apart from b."
+    assert verdict.words == "Not significantly different from b."
 
 
 def test_seeds_on_other_partitions_neither_count_for_the_best_nor_against_a_rival():
@@ -71,7 +71,7 @@ def test_where_low_is_good_the_lowest_is_best():
 
 def test_many_rivals_are_counted():
     alike = {name: _seeds(0.5, 0.6, 0.4) for name in "abcdef"}
-    assert verdict_on(alike).words == "Not told apart from b, c, d and 2 more."
+    assert verdict_on(alike).words == "Not significantly different from b, c, d and 2 more."
 
 
 def test_what_beats_some_of_many_is_sure_for_every_two_of_them():
