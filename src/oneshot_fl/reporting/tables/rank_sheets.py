@@ -243,7 +243,8 @@ def _tested(ranking: Ranking) -> str:
     alike = "; ".join(", ".join(names) for names in ranking.alike) or "none"
     return (
         f"{ranking.blocks} blocks, Friedman's chi-square {ranking.statistic:.2f} (p = {ranking.p:.3g}), Kendall's W "
-        f"{ranking.agreement:.2f}; critical difference {ranking.critical:.2f} (Nemenyi, 95%). Not significantly different: {alike}."
+        f"{ranking.agreement:.2f}; critical difference {ranking.critical:.2f} (Nemenyi, 95%). Not "
+        f"significantly different: {alike}."
     )
 
 
