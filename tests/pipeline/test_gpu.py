@@ -71,3 +71,11 @@ def test_steps_replayed_as_a_graph_are_those_of_python(tiny, tmp_path, method, p
         )  # rounding adds up over rounds: some kernels of a GPU add in any order
         assert first[0] == pytest.approx(first[1], rel=0.02)
         assert last[0] == pytest.approx(last[1], rel=0.2, abs=0.05)
+
+
+@pytest.mark.parametrize("optimizer", ["RMSprop", "NAdam", "Adam"])
+def test_an_optimiser_that_counts_its_steps_goes_from_single_steps_to_a_graph(tiny, tmp_path, optimizer):
+    """One batch enters the pool every round, and four steps make a graph: in the fourth round."""
+    chosen = (f"distill.student_optimizer._target_=torch.optim.{optimizer}", "~distill.student_optimizer.momentum")
+    summary = run_config(tiny("method=dense", "trainer=gpu", *LONGER, *chosen), tmp_path)
+    assert len(summary["rounds"]) == 12
