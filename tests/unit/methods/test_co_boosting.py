@@ -86,3 +86,11 @@ def test_weights_stay_in_the_unit_interval_and_never_all_reach_zero():
     pool.add(_entry(both_wrong, wrong, Y))
     both_wrong.refit(pool, 8, torch_generator(0))
     assert_close(both_wrong.weights, torch.tensor([0.5, 0.5]))
+
+
+def test_the_sum_that_divides_the_weights_is_trained_too():
+    # client 0 says [2, 0], client 1 [1, 0], w = [1/2, 1/2]: dA_0/dw = [2 - 3/2, 1 - 3/2], so that client 1 loses weight
+    ensemble, pool = _boosted(normalise=True), Pool(server_of(), rounds=None)
+    pool.add(_entry(ensemble, torch.tensor([[[2.0, 0.0]], [[1.0, 0.0]]]), Y))
+    ensemble.refit(pool, 8, torch_generator(0))
+    assert_close(ensemble.weights, torch.tensor([0.6, 0.4]))

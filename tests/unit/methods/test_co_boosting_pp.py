@@ -114,3 +114,9 @@ def test_as_the_code_is_no_image_is_perturbed_before_the_gate_has_learned(expert
     perturb = Perturbation(CLIENTS, epsilon=0.1, direction="sign")
     moved = perturb(HALF, lambda x: ensemble(_votes(x, x.view(1, 1, 1) * ALIKE)), perturb.draw(1, torch_generator(0)))
     assert (moved != HALF).item() is moves
+
+
+def test_noise_is_scaled_by_softplus_and_never_less_than_a_hundredth():
+    noise = torch.randn((1, 2), generator=torch_generator(3))
+    expected = (noise * (math.log(2) + 0.01)).softmax(dim=1)  # the softplus of 0
+    assert_close(_gated()._weigh_noisily(HALF, torch_generator(3)), expected)

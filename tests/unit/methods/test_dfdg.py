@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.config import experiment_of
 from oneshot_fl.config.compose import build
+from oneshot_fl.methods import dfdg as module
 from oneshot_fl.methods.dfdg import Conditional, Transfer, TwoGenerators, likeness, overlap
 from oneshot_fl.models.bank import ClientBank
 from oneshot_fl.models.classifiers import cnn2
@@ -114,9 +115,12 @@ def test_a_conditional_generator_multiplies_noise_with_the_labels_embedding():
     assert_close(x, made.generator(h))
 
 
-def _source(steps: int = 2, batch_size: int = 6, **weights: float) -> TwoGenerators:
+COUNTS = torch.tensor([[3, 0, 0], [1, 0, 4]])
+
+
+def _source(steps: int = 2, batch_size: int = 6, counts: torch.Tensor = COUNTS, **weights: float) -> TwoGenerators:
     source = TwoGenerators(
-        server_of([nn.Identity()] * 2, label_counts=torch.tensor([[3, 0, 0], [1, 0, 4]])),
+        server_of([nn.Identity()] * 2, label_counts=counts),
         generator=_generator(),
         optimizer=torch.optim.Adam,
         batch_size=batch_size,
@@ -176,9 +180,10 @@ def test_each_generator_takes_its_steps_while_the_other_one_stays():
 
 
 def test_labels_are_drawn_from_all_clients_counts_together():
-    source = _source(batch_size=4000, steps=1, likeness=0.0, overlap=0.0)
+    counts = torch.tensor([[3, 0, 0], [3, 0, 2]])
+    source = _source(batch_size=4000, steps=1, counts=counts, likeness=0.0, overlap=0.0)
     y = source.make(Turn(lambda x, y, t: x.sum(), lambda loss: None, lambda x, y: x.flatten(1), torch_generator(1))).y
-    assert_close(y.bincount(minlength=3) / len(y), torch.tensor([0.5, 0.0, 0.5]), atol=0.03, rtol=0)
+    assert_close(y.bincount(minlength=3) / len(y), torch.tensor([0.75, 0.0, 0.25]), atol=0.03, rtol=0)
 
 
 @pytest.mark.parametrize(("weights", "expected"), [({"overlap": 0.0}, (0, 1)), ({"likeness": 0.0}, (-99, 0))])
@@ -194,12 +199,20 @@ def test_each_loss_of_the_source_has_a_weight(weights, expected):
     assert recorder.losses == [0.0] * 4
 
 
+def test_answers_are_compared_at_the_sources_temperature(monkeypatch):
+    temperatures = []
+    monkeypatch.setattr(module, "overlap", lambda others, own, t: temperatures.append(t) or overlap(others, own, t))
+    source = _source()
+    source.make(_Recorder(source).turn())
+    assert temperatures == [10.0] * 4
+
+
 def test_a_round_is_two_steps_of_the_student_and_the_pool_forgets_the_round_before():
     sizes = ("distill.generator_steps=1", "distill.batch_size=6", "generator.width=2", "generator.noise=4")
     experiment = experiment_of(compose_config("method=dfdg", *sizes))
     clients = [cnn2(SMALL, norm=True) for _ in range(2)]
     server = server_of(clients, label_counts=torch.tensor([[3, 1, 1], [1, 2, 4]]))
-    module = DistillModule(
+    distilled = DistillModule(
         cnn2(SMALL, norm=True),
         ClientBank(clients),
         experiment.method.loop(server, warm_up=False),
@@ -207,7 +220,7 @@ def test_a_round_is_two_steps_of_the_student_and_the_pool_forgets_the_round_befo
         settings=experiment.distillation,
     )
     with trainer_of(module, CPU, epochs=2) as trainer:
-        trainer.fit(module, train_dataloaders=range(1))
-    assert module.pool.size == 12
-    assert len(module._terms["student"]) == 4  # no validation, which empties them after a round
-    assert len(module._terms["generator"]) == 4  # a step of each of two generators
+        trainer.fit(distilled, train_dataloaders=range(1))
+    assert distilled.pool.size == 12
+    assert len(distilled._terms["student"]) == 4  # no validation, which empties them after a round
+    assert len(distilled._terms["generator"]) == 4  # a step of each of two generators

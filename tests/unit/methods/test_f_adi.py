@@ -38,3 +38,24 @@ def test_competition_is_one_where_teacher_and_student_agree():
         student = _View.teacher
 
     assert_close(Competition(1.0, temperature=3.0)(Agree()), torch.tensor(1.0))
+
+
+def test_probabilities_are_clipped_to_a_hundredth_and_the_divergence_to_one():
+    class Apart(_View):
+        teacher, student = torch.tensor([[100.0, 0.0]]), torch.tensor([[0.0, 100.0]])
+
+    # [0.99, 0.01] and [0.01, 0.99], mixture [1/2, 1/2]: 1/2 log(0.5 / 0.99) + 1/2 log(0.5 / 0.01) = 1.61 is cut to 1
+    assert_close(Competition(1.0, temperature=1.0)(Apart()), torch.tensor(0.0))
+
+    class Sure(_View):
+        teacher = student = torch.tensor([[100.0, 0.0]])
+
+    assert_close(Competition(1.0, temperature=1.0)(Sure()), torch.tensor(1.0))  # all three are [0.99, 0.01]
+
+    class OneSure(_View):
+        teacher, student = torch.tensor([[100.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+
+    # mixture [3/4, 1/4] of [1, 0] and [1/2, 1/2]; the first of these counts as [0.99, 0.01]
+    of_student = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
+    of_teacher = 0.75 * math.log(0.75 / 0.99) + 0.25 * math.log(0.25 / 0.01)
+    assert_close(Competition(1.0, temperature=1.0)(OneSure()), torch.tensor(1 - (of_student + of_teacher) / 2))

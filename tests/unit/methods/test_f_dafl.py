@@ -26,6 +26,12 @@ def test_activation_is_the_negative_mean_size_of_features_over_clients():
 def test_entropy_is_lowest_for_balanced_classes_and_counts_in_log10():
     assert_close(InformationEntropy(1.0)(_View()), torch.tensor(-math.log10(2)))
 
+    class Leaning(_View):
+        teacher = torch.tensor([[LOG3, 0.0], [0.0, 0.0]])  # [3/4, 1/4] and [1/2, 1/2]: [5/8, 3/8] in the mean
+
+    expected = 5 / 8 * math.log10(5 / 8) + 3 / 8 * math.log10(3 / 8)
+    assert_close(InformationEntropy(1.0)(Leaning()), torch.tensor(expected))
+
     class OneClass(_View):
         teacher = torch.tensor([[60.0, 0.0], [60.0, 0.0]])
 

@@ -250,3 +250,27 @@ def test_whom_the_global_model_sends_an_image_to_counts_less_where_it_doubts():
     server = server_of(clients, label_counts=counts, student=FixedLogits([LOG3, 0.0]))
     expected = torch.tensor([1.0, 0.0]) * 18 / 25 + torch.tensor([0.5, 0.5]) * 7 / 25
     assert_close(SelfGated(server, doubt=1.0)(votes_of(SURE)).exp(), expected.expand(2, 2))
+
+
+@pytest.mark.parametrize(("share", "rounds", "by_evidence"), [(0.3, 9, 6), (0.3, 10, 7), (0.0, 5, 5)])
+def test_the_last_rounds_are_the_nearest_whole_number(share, rounds, by_evidence):
+    assert _ensemble(self_gated=share, rounds=rounds).by_evidence == by_evidence  # 2.7 of 9 rounds are 3
+
+
+def test_as_many_owners_as_are_asked_for_are_enough():
+    apart = _recital([0, 0]), _recital([1, 1])  # one owner a class
+    server = server_of([NORMALISED, NORMALISED], spec=TWO, student=FixedLogits([0.0, LOG3]))
+    server = replace(server, recitals=apart)
+    for owners, asked in ((1.0, True), (1.1, False)):
+        ensemble = EvidenceWeighted(server, **EVIDENCE, **{**SELF_GATED, "owners": owners})
+        assert bool(ensemble.senders) is asked
+
+
+def test_evidence_that_differs_by_rounding_alone_is_usual_for_each():
+    ensemble, pool = _ensemble(), Pool(server_of(), rounds=1)
+    votes = votes_of(P, features=FEATURES)
+    answers = ensemble.remember(votes)
+    answers[..., 2] = torch.tensor([[1.0, 1.0], [1 + 1e-6, 1 + 1e-6]])
+    pool.add(Entry(votes.x, torch.tensor([1, 0]), answers, torch.ones(2)))
+    ensemble.refit(pool, 4, torch.Generator())
+    assert (ensemble.deviation > 1e38).all()

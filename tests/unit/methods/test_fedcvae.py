@@ -78,6 +78,14 @@ def test_too_few_images_to_learn_from_name_the_key():
         _made(_source(partial(mlp, SMALL, latent=2, hidden=8), split="label_distribution", taught=1))
 
 
+def test_the_servers_decoder_learns_in_training_mode_in_every_round():
+    """Drawing leaves it in evaluation mode."""
+    source, modes = _source(partial(mlp, SMALL, latent=2, hidden=8), epochs=1), []
+    for _ in range(2):
+        source.make(Turn(None, lambda _: modes.append(source.decoder.training), None, torch_generator(0)))
+    assert modes == [True] * (2 * 240 // 16)
+
+
 def test_labels_are_uniform_whatever_the_clients_have():
     _, y, _ = _made(_source(partial(mlp, SMALL, latent=2, hidden=8)))
     assert y.bincount(minlength=3).min() > 70  # of 300; the clients have 9 : 2 : 1

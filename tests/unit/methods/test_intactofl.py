@@ -88,7 +88,8 @@ def test_one_step_of_sgd():
     gate.refit(_pool(gate), 8, torch_generator(0))
     decay = 1e-4
     assert_close(gate.gate[0], torch.tensor([0.0125, -0.0125]))
-    assert_close(gate.gate[1], torch.tensor([1 + 0.1 * (0.25 - decay), 1 - 0.1 * (0.25 + decay)]))
+    biases = torch.tensor([1 + 0.1 * (0.25 - decay), 1 - 0.1 * (0.25 + decay)])
+    assert_close(gate.gate[1], biases, rtol=1e-6, atol=0)
 
 
 def test_the_rate_falls_on_a_cosine_and_momentum_goes_on():
@@ -122,6 +123,15 @@ def test_the_gate_learns_on_images_one_step_away():
     gate.loss(_entry(gate), torch_generator(0))
     for client in server.uploads.models:
         assert abs(client.shown.item() - 0.5) == pytest.approx(0.2)  # 0.1 of a pixel in units of its deviation, 1/2
+
+
+def test_images_step_by_the_plain_mean_of_the_clients_whatever_the_gate_says():
+    shown = []
+    for biases in ((1.0, 1.0), (-1.0, 3.0)):  # the mixtures rise with the pixel and fall with it
+        server = server_of([_Linear(2.0, 0.0), _Linear(0.0, 1.0)], spec=ONE_PIXEL)
+        _gate(server, biases=biases, odseta=0.1).loss(_entry(_gate(server)), torch_generator(0))
+        shown.append(server.uploads.models[0].shown.item())
+    assert shown[0] == shown[1]
 
 
 def test_the_gate_asks_the_clients_as_the_distillation_does_and_learns_the_same():

@@ -97,6 +97,13 @@ def test_the_assignment_is_the_cheapest_one():
     assert unit_assignment(units.flip(0), targets).tolist() == [1, 0]
 
 
+def test_units_are_told_by_their_bias_too():
+    model, anchor = (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2)) for _ in range(2))
+    for one, biases in ((model, [0.0, 10.0]), (anchor, [10.0, 0.0])):
+        one[0].weight.data, one[0].bias.data = torch.ones(2, 1), torch.tensor(biases)
+    assert aligned_state(model, anchor)["0.bias"].tolist() == [10.0, 0.0]
+
+
 def test_the_output_layer_keeps_its_classes():
     model, anchor = (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(2))
     state = aligned_state(model, anchor)

@@ -1,12 +1,14 @@
 """A gate's mixture, and whom a gradient passes through."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from oneshot_fl.parts.mixtures import Gated, mixture, pixels, products
 from oneshot_fl.parts.view import Votes
-from tests.parts import server_of
+from tests.parts import SMALL, server_of
 
 P = torch.tensor([[[2.0, 0.0]], [[0.0, 4.0]]])
 """Client 0 says [2, 0] and client 1 says [0, 4] to one image."""
@@ -53,3 +55,13 @@ def test_only_who_learns_computes_gradients_for_the_gate():
     with gated.learning():
         assert gated.gate.requires_grad
     assert not gated.gate.requires_grad
+
+
+def test_a_client_without_an_output_for_a_class_has_no_say_in_the_mixture():
+    server = server_of([torch.nn.Identity()] * 2, spec=replace(SMALL, classes=2), unknown=[(), (1,)])
+    gated = _FirstPixel(server, torch.ones(2), expert_grad=True)
+    said = torch.tensor([[[2.0, 4.0]], [[6.0, -9.0]]])  # what stands for class 1 in client 1's is nobody's word
+    heard = gated.heard(said)
+    assert not torch.equal(heard, said)
+    x = torch.tensor([[[[0.5, 0.25]]]])
+    assert_close(gated(Votes(x, torch.zeros(1).long(), said, [])), mixture(heard, torch.tensor([[0.5, 0.25]])))

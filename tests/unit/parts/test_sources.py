@@ -34,13 +34,18 @@ def _run(source: GeneratorSource, losses: list[float]):
     return x, y, seen
 
 
-@pytest.mark.parametrize(("keep", "position"), [("last", 2), ("best", 1)])
+@pytest.mark.parametrize(("keep", "position"), [("last", 3), ("best", 1)])
 def test_the_batch_that_leaves(keep, position):
-    x, y, seen = _run(_source(keep=keep), [3.0, 1.0, 2.0])
+    x, y, seen = _run(_source(keep=keep, steps=4), [3.0, 1.0, 4.0, 2.0])
     assert torch.equal(x, seen[position])
     assert not x.requires_grad
     assert y.shape == (8,)
     assert set(y.tolist()) <= {0, 1, 2}
+
+
+def test_labels_are_of_all_classes():
+    _, y, _ = _run(_source(batch_size=200, steps=1), [1.0])
+    assert y.bincount(minlength=3).min() > 50
 
 
 def test_reset_draws_new_weights_and_keeping_does_not():

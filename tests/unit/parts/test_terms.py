@@ -48,6 +48,38 @@ def test_fedmho_eq_5_cross_entropy_of_the_student():
     assert_close(LabelCrossEntropy(1.0)(_View()), torch.tensor(math.log(2.0)))
 
 
+class _Pair(_View):
+    """Two images of class 0: the teacher gives it 3/4 and 1/2, the student 1/2 and 3/4."""
+
+    y = torch.tensor([0, 0])
+    trust = torch.ones(2)
+    teacher = torch.tensor([[LOG3, 0.0], [0.0, 0.0]])
+    student = torch.tensor([[0.0, 0.0], [LOG3, 0.0]])
+
+
+OF_THE_SECOND = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
+"""KL of [1/2, 1/2] from [3/4, 1/4]."""
+
+
+@pytest.mark.parametrize(
+    ("term", "first", "second"),
+    [
+        (CrossEntropy(1.0), math.log(4 / 3), math.log(2)),
+        (LabelCrossEntropy(1.0), math.log(2), math.log(4 / 3)),
+        (HardCrossEntropy(1.0, power=1.0), math.log(4 / 3) / 4, math.log(2) / 2),
+        (Distillation(1.0, temperature=1.0), KL_AT_1, OF_THE_SECOND),
+        (Adversarial(1.0, temperature=1.0, only_disagreement=False), -KL_AT_1, -OF_THE_SECOND),
+    ],
+)
+def test_every_term_of_single_images_is_their_mean(term, first, second):
+    assert_close(term(_Pair()), torch.tensor((first + second) / 2))
+
+
+def test_dfdgs_distillation_is_not_multiplied_by_the_square_of_the_temperature():
+    squared, plain = (Distillation(1.0, temperature=3.0, squared=which)(_Pair()) for which in (True, False))
+    assert_close(plain, squared / 9)
+
+
 def test_co_boosting_eqs_5_and_6_weigh_a_sample_by_its_difficulty():
     assert_close(HardCrossEntropy(1.0, power=1.0)(_View()), torch.tensor(0.25 * math.log(4 / 3)))
     assert_close(HardCrossEntropy(1.0, power=0.0)(_View()), torch.tensor(math.log(4 / 3)))
@@ -118,11 +150,11 @@ def _layer(mean: list[float], var: list[float]) -> LayerStatistics:
 
 def test_eq_14_sums_euclidean_distances_over_layers_and_averages_over_clients():
     class WithStatistics(_View):
-        # client 0: |(3, 4)| + |(1, 1) - (1, 1)| = 5, and |(0, 0)| + |(1, 2) - (1, 1)| = 1; client 1: no BN layer
-        statistics = [[_layer([3.0, 4.0], [1.0, 1.0]), _layer([0.0, 0.0], [1.0, 2.0])], []]
+        # client 0: |(3, 4)| + |(1, 1) - (1, 1)| = 5, and |(0, 0)| + |(7, 9) - (1, 1)| = 10; client 1: no BN layer
+        statistics = [[_layer([3.0, 4.0], [1.0, 1.0]), _layer([0.0, 0.0], [7.0, 9.0])], []]
 
-    assert_close(BatchNormStatistics(1.0)(WithStatistics()), torch.tensor(3.0))
-    assert_close(BatchNormStatistics(1.0, over_clients="sum")(WithStatistics()), torch.tensor(6.0))
+    assert_close(BatchNormStatistics(1.0)(WithStatistics()), torch.tensor(7.5))
+    assert_close(BatchNormStatistics(1.0, over_clients="sum")(WithStatistics()), torch.tensor(15.0))
 
 
 def _bn_view(x: torch.Tensor, norm: nn.BatchNorm2d) -> View:

@@ -9,6 +9,11 @@ def test_the_surest_share_is_rounded_and_never_empty():
     assert [surest(score, right, share) for share in (0.01, 0.25, 0.5, 0.75, 1.0)] == [1.0, 1.0, 0.5, 0.333333, 0.5]
 
 
+def test_a_share_is_the_nearest_number_of_images():
+    score, right = torch.arange(10.0), torch.arange(10) < 8  # the two surest are wrong
+    assert surest(score, right, 0.29) == 0.333333  # 3 of 10
+
+
 def test_images_of_one_score_count_alike_whatever_their_order():
     score, right = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.5, 0.5]), torch.tensor([True, True, True, False, False, False])
     # 3 of 6: both of score 1, and a quarter of the one that there is room for

@@ -40,7 +40,7 @@ def _run(clients, context, **options):
     return stratify(clients, spec=SPEC, generator=GENERATOR, settings=settings, context=context)
 
 
-def _algorithm_2(clients: Uploads) -> torch.Tensor:
+def _algorithm_2(clients: Uploads, optimizer_of=ADAM) -> torch.Tensor:
     U = torch.zeros(4, len(clients.models))
     for k, client in enumerate(clients.models):
         for j in range(4):
@@ -49,7 +49,7 @@ def _algorithm_2(clients: Uploads) -> torch.Tensor:
             generator.reset(rng)
             z = torch.randn(SETTINGS.batch_size, 6, generator=rng)
             y = torch.full((SETTINGS.batch_size,), j)
-            optimizer = ADAM(generator.parameters())
+            optimizer = optimizer_of(generator.parameters())
             losses = []
             for _ in range(SETTINGS.steps):
                 loss = F.cross_entropy(client(generator(z)), y)
@@ -70,6 +70,14 @@ def test_stacked_classes_compute_in_mixed_precision_too(clients, context):
     )
     assert not torch.equal(stacked, single)
     assert (stacked - one_by_one).abs().max() < 0.1 * one_by_one.abs().max()
+
+
+def test_stacked_equals_sequential_where_the_size_of_a_gradient_counts(clients, context):
+    """Adam's steps are the same for a mean over classes as for a sum."""
+    sgd = recipe_of(torch.optim.SGD, lr=0.1)
+    expected = _algorithm_2(clients, sgd)
+    assert expected.min() > 0
+    assert_close(_run(clients, context, classes_at_once=4, optimizer=sgd).U, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 4, "auto"])

@@ -48,6 +48,19 @@ def test_a_student_that_calls_everything_bright_is_wrong_of_the_dark_ones(images
     assert found.divergence == pytest.approx(-(3 * math.log(p_dark) + 5 * math.log(p_bright)) / 8, rel=1e-4)
 
 
+def test_images_are_normalised_and_the_student_is_asked_in_evaluation_mode(images):
+    seen = []
+
+    class Looks(FixedLogits):
+        def forward(self, x):
+            seen.append((self.training, x.min().item(), x.max().item()))
+            return super().forward(x)
+
+    _validate(images, Looks([0.0, 1.0, 0.0]).train(), [_ByBrightness()])
+    assert {training for training, *_ in seen} == {False}
+    assert (min(low for _, low, _ in seen), max(high for *_, high in seen)) == (-1, 1)  # mean and deviation are 1/2
+
+
 def test_what_a_teacher_excludes_adds_nothing_to_the_divergence(images):
     def shares(votes):
         return torch.tensor([[1.0, 0.0, 0.0]]).log().expand(len(votes.y), 3)
