@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oneshot_fl.data import partition
 from oneshot_fl.data.partition import (
     Partition,
+    _capped_dirichlet_counts,
+    _cumulative,
+    _proportional,
     _turns,
     classes_per_client,
     dirichlet,
@@ -341,3 +345,33 @@ def test_several_clients_share_a_domain_evenly():
 def test_clients_that_domains_cannot_be_shared_among(clients, says):
     with pytest.raises(OneshotError, match=says):
         leave_one_domain_out(DOMAINS, domains=DOMAINS, clients=clients, held_out="sketch", seed=0)
+
+
+def test_what_rounding_leaves_goes_to_the_largest():
+    # 1 + floor(weight * 7) are 4, 3 and 2 of 10
+    assert _proportional(np.array([0.5, 0.3, 0.2]), 10).tolist() == [5, 3, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_client_with_its_share_of_all_is_full(seed):
+    """At so small an alpha a class is one client's, which has half of everything then."""
+    counts = _capped_dirichlet_counts(np.array([10, 10]), 2, 1e-3, np.random.default_rng(seed))
+    assert counts.sum(axis=0).tolist() == [10, 10]
+
+
+def test_a_client_whose_prior_is_used_up_draws_from_what_is_left_by_its_size():
+    priors, left = np.array([[1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]), np.array([0, 3, 1])
+    assert _cumulative(priors, left) == [[0.0, 0.75, 1.0], [0.0, 0.5, 1.0]]
+
+
+def test_equal_chunks_are_cut_of_shares_of_which_the_smallest_is_half_of_the_mean(monkeypatch):
+    asked, real = [], partition._capped_dirichlet_draw
+
+    def noted(sizes, clients, alpha, *, least, retries, rng):
+        asked.append(least)
+        return real(sizes, clients, alpha, least=least, retries=retries, rng=rng)
+
+    monkeypatch.setattr(partition, "_capped_dirichlet_draw", noted)
+    labels = np.arange(1000) % 10
+    dirichlet_equal_chunks(labels, clients=10, alpha=1.0, together=5, retries=10_000, seed=0)
+    assert asked == [50, 50]  # 500 samples of five clients

@@ -192,3 +192,19 @@ def test_a_trigger_needs_a_class_of_the_data_and_test_images_of_another(target, 
     trigger = Backdoor(clients=1, target=target, side=0.2, share=0.5)
     with nullcontext() if line is None else pytest.raises(OneshotError, match=rf"^attack\.target={target}: {line}"):
         check_trigger(trigger, 3, torch.tensor([2, 2]))
+
+
+def test_noise_is_measured_by_the_size_of_the_weights_and_not_by_their_spread():
+    model = nn.Linear(2, 3)
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 5.0)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        Noisy(deviation=0.1, clients=1).tamper(model, None)
+    assert 0.1 < (model.weight - 5).abs().mean() < 1  # of weights that are all alike the deviation is 0
+
+
+def test_the_smallest_patch_is_a_pixel():
+    patched = Backdoor(clients=1, target=0, side=0.01, share=1.0).triggered(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    assert (patched == 255).sum() == 1
+    assert patched[0, 0, -1, -1] == 255

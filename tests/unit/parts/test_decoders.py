@@ -7,7 +7,14 @@ from torch import nn
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.cvae import CVAE
 from oneshot_fl.parts import view
-from oneshot_fl.parts.decoders import DecoderSource, draw_noise, shares_by_label, shares_by_squares, shares_drawn
+from oneshot_fl.parts.decoders import (
+    DecoderSource,
+    draw_noise,
+    enough_by_label,
+    shares_by_label,
+    shares_by_squares,
+    shares_drawn,
+)
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
@@ -24,6 +31,12 @@ def test_shares_in_proportion_to_the_counts():
 def test_shares_by_squares_give_every_class_the_same_budget():
     # 60 / 3 = 20 a class; class 0 by 9 : 1, class 1 by 1 : 1, class 2 is nobody's
     assert shares_by_squares(COUNTS, 60, torch.ones(2, 3, dtype=torch.bool)).tolist() == [[18, 10, 10], [2, 10, 10]]
+
+
+def test_the_least_number_of_images_of_which_somebody_draws_one():
+    counts = torch.tensor([[3, 2], [0, 2]])  # 7 samples: 3/7 of 3 images is one, of 2 images none
+    assert enough_by_label(counts) == 3
+    assert [bool(shares_by_label(counts, samples).any()) for samples in (2, 3)] == [False, True]
 
 
 def test_a_class_that_nobody_has_is_drawn_by_those_alone_that_can_be_asked_for_it():

@@ -11,6 +11,7 @@ from oneshot_fl.methods.co_boosting_pp import GatedExperts
 from oneshot_fl.methods.fedhydra import StratifiedAggregation
 from oneshot_fl.methods.fedisca import NoiseAdapted
 from oneshot_fl.models.bank import ClientBank
+from oneshot_fl.models.batch_norm import logits_by_the_batch
 from oneshot_fl.parts import ensembles
 from oneshot_fl.parts.ensembles import (
     EntropyWeighted,
@@ -225,3 +226,14 @@ def test_label_free_asks_about_every_class_with_the_same_votes():
 
 def test_without_a_teacher_the_pool_keeps_nothing():
     assert NoTeacher(_server()).remember(votes_of(torch.zeros(2, 3, 4))).shape == (3, 0)
+
+
+def test_a_client_that_normalises_by_the_batch_has_no_say_on_a_class_without_an_output_either():
+    models = [nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.BatchNorm1d(3)).eval() for _ in range(2)]
+    server = server_of(models, label_counts=torch.tensor([[1, 1, 3], [1, 1, 3]]), unknown=[(), (2,)])
+    x = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        ensemble, said = LabelShareWeighted(server, bn="batch"), logits_by_the_batch(models, x)
+        votes = votes_of(said)._replace(x=x)
+        assert_close(ensemble(votes), Heard(server)(said).mean(dim=0))  # both have as much of every class
+        assert not torch.allclose(ensemble(votes), said.mean(dim=0))

@@ -311,3 +311,15 @@ def test_a_model_may_answer_some_classes_alike_whatever_it_is_shown():
         model[1].weight[1:] = 0
         varies = float(model(GATE._probes())[:, 0].std())
     assert GATE.probe(model).spread == pytest.approx(varies, rel=1e-4)
+
+
+def test_a_large_weight_below_zero_is_as_large():
+    layer = nn.Linear(1, 2, bias=False)
+    layer.weight.data = torch.tensor([[-200.0], [1.0]])
+    assert wrong_tensor(layer, 100.0) == "tensor weight holds 200, more than 100"
+
+
+def test_doubt_is_about_the_classes_that_a_model_has_an_output_for():
+    unsure = FixedLogits([0.0, 0.0, 50.0])  # what stands for the third class is nobody's answer
+    assert GATE.probe(unsure, unknown=(2,)).doubt == pytest.approx(1.0)
+    assert GATE.probe(unsure).doubt == pytest.approx(0.0, abs=1e-6)

@@ -244,3 +244,12 @@ def test_a_client_is_judged_once_it_was_asked_about_enough_images():
     present = torch.ones(4, dtype=torch.bool)
     assert WITNESSES.hear(uploads, recitals).questions(present).tolist() == [[3, 0, 3]] * 4  # one of each other client
     assert len(replace(WITNESSES, asked=6)(uploads, recitals).quarantined) == 1
+
+
+def test_whoever_recites_least_is_asked_most():
+    def of(count: int) -> Recital:
+        return Recital(_images(*[0] * count), torch.zeros(count).long(), "key")
+
+    recitals = (of(2), of(9), of(8))  # the first is asked about 17, the others about 10 and 11
+    assert replace(WITNESSES, asked=17).judges_nobody(recitals) is None
+    assert "more than 17 images" in replace(WITNESSES, asked=18).judges_nobody(recitals)

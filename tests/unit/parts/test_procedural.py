@@ -4,6 +4,7 @@ from torch.testing import assert_close
 
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.parts import procedural
 from oneshot_fl.parts.procedural import ProceduralSource, dead_leaves, mixtures, strokes, textures, variations
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.seeds import torch_generator
@@ -101,3 +102,28 @@ def test_a_source_draws_unlabelled_images_as_models_see_them():
     assert leaves.x.shape == (5, 1, 8, 8)
     assert -1 <= leaves.x.min() < 0 < leaves.x.max() <= 1
     assert_close(mixed.x, torch.full((5, 1, 8, 8), 7.0))
+
+
+def test_a_curve_goes_from_its_start_by_its_middle_to_its_end(monkeypatch):
+    start, middle, end = torch.tensor([[0.0, 0.0]]), torch.tensor([[4.0, 8.0]]), torch.tensor([[8.0, 0.0]])
+    halfway = procedural._bezier(start, middle, end, 0.5)
+    assert_close(halfway, torch.tensor([[4.0, 4.0]]))  # 1/4 of the start, 1/2 of the middle, 1/4 of the end
+    pieces, real = [], procedural._bezier
+
+    def noted(start, middle, end, share):
+        pieces.append((start, end, share))
+        return real(start, middle, end, share)
+
+    monkeypatch.setattr(procedural, "_bezier", noted)
+    strokes(2, SMALL, torch_generator(0))
+    shares = [share for *_, share in pieces[: procedural.POINTS]]
+    assert (shares[0], shares[-1]) == (0, 1)
+    for before, after in zip(
+        pieces[:: procedural.POINTS], pieces[procedural.POINTS :: procedural.POINTS], strict=False
+    ):
+        assert torch.equal(after[0], before[1])  # the next curve goes on where the last one ended
+
+
+def test_a_pixel_is_where_its_middle_is():
+    rows, columns = procedural._grid(2)
+    assert (rows.tolist(), columns.tolist()) == ([[0.5], [1.5]], [[0.5, 1.5]])

@@ -69,6 +69,13 @@ def test_the_calibration_error_is_the_gap_in_every_bin_by_its_share():
     assert class_figures(certain, torch.tensor([0])).ece == 0
 
 
+def test_a_bin_ends_with_its_upper_border():
+    # of three alike classes 1/3 = 5/15 belongs to the bin below, 0.36 to the one above: |1 - 1/3| + |0 - 0.36|
+    logits = _logits([1 / 3] * 3, [0.36, 0.32, 0.32])
+    logits[0] = 0.0
+    assert calibration_error(logits, torch.tensor([0, 1])) == pytest.approx((2 / 3 + 0.36) / 2, abs=1e-6)
+
+
 def test_answers_that_are_all_but_certain_share_the_last_of_fifteen_bins():
     # 600 of probability 1 - 1e-11, 570 of them right, and 400 of 1 / (1 + e^-3.2) = 0.960834, all right:
     # 970 right, 600 + 384.334 hoped for, in one bin; apart they would be 0.03 + 0.4 * 0.039166 = 0.0457

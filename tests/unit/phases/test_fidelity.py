@@ -146,3 +146,9 @@ def test_what_cannot_be_measured_on_a_data_set_is_refused(data):
     without = replace(_reference(), architecture=Architecture(recipe_of(pixels, name="pixels")))
     with pytest.raises(OneshotError, match=r"^evaluate\.fidelity\.model=pixels: runs no linear layer"):
         without.check(data)
+
+
+def test_the_kernel_distance_is_of_subsets_of_half_of_the_images():
+    rng = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(40, 4, generator=rng).double() for _ in range(2))
+    assert distances(first, second, seed=0).kid_std > 1e-3  # all subsets of the whole are the same

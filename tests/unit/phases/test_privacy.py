@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oneshot_fl.data.dataset import Dataset
+from oneshot_fl.data.dataset import Dataset, make_dataset
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.classifiers import cnn2_torch
@@ -243,3 +243,20 @@ def test_a_client_without_an_audited_image_cannot_be_audited(context):
     of_one_image = [Attacked(model, torch.tensor([place])) for place in range(60)]
     found = measure_privacy(audit, data, model, of_one_image, torch.arange(60), {}, context=context).clients
     assert sorted(0 if one is None else one.samples for one in found) == [0] * 30 + [1] * 30
+
+
+def test_every_pair_of_reference_models_has_halves_of_its_own():
+    first, second = (privacy._halves(100, 0, pair) for pair in (0, 1))
+    assert sorted(torch.cat(first).tolist()) == list(range(100))
+    assert not torch.equal(first[0], second[0])
+
+
+def test_members_are_matched_by_what_they_show_what_they_were_called_and_whether_they_were_changed(spec):
+    images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1, 1])
+    true = make_dataset(
+        name="true", train=(images, labels), test=(images, labels), class_names=("a", "b"), mean=[0.5], std=[0.5]
+    )
+    changed = images.clone()
+    changed[3] = 255
+    trained_on = replace(true, train_images=changed, train_labels=torch.tensor([0, 1, 0, 1]))
+    assert privacy._kinds(true, trained_on).tolist() == [0, 2 * 3, 2 * 2, 2 * 3 + 1]

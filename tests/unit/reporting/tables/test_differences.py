@@ -38,6 +38,7 @@ def test_a_group_beside_a_value_is_one_key():
         (None, {}, True),
         ([0.5], [0.5], True),
         (0.3, 0.31, False),
+        (1.0000001, 1.0, False),
         (1, None, False),
     ],
 )

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from oneshot_fl.errors import OneshotError
+from oneshot_fl.reporting.tables.estimates import estimate
 from oneshot_fl.reporting.tables.measures import measure_of
 from oneshot_fl.reporting.tables.rank_sheets import field_of, rank_sheets
 
@@ -269,3 +270,16 @@ def test_what_is_better_low_is_ranked_so(runs):
 def test_too_little_to_rank_is_one_line(runs, make_run, wanted, line):
     with pytest.raises(OneshotError, match=line):
         field_of([*runs, make_run(method="ot", data="svhn")], LAST, wanted)
+
+
+def test_intervals_of_the_differences_hold_for_all_pairs_together(runs):
+    field = field_of(runs, LAST)
+    records = next(
+        sheet.records
+        for sheet in rank_sheets(field, LAST)
+        if "simultaneous_ci95_half_width" in (sheet.records or [{}])[0]
+    )
+    assert len(records) == 3  # pairs of three rows
+    for each in records:
+        gaps = [block[each["row"]] - block[each["minus"]] for block in field.blocks]
+        assert each["simultaneous_ci95_half_width"] == estimate(gaps, comparisons=3).half_width
