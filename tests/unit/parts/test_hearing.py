@@ -78,6 +78,16 @@ def test_without_the_first_liars_recitals_the_honest_are_believed_and_the_second
     assert [one.name for one in strict(uploads, recitals).quarantined] == ["client 3", "client 4"]
 
 
+def test_who_lacks_most_goes_first_though_anothers_lower_testimony_is_allowed():
+    """Client 4 recites two classes, where any testimony is believed; client 3 three, and its higher one is too low."""
+    uploads, _ = _federation(3, 2)
+    everything = [_recital([0, 1, 2], liar=liar) for liar in (False, False, False, True)]
+    strict, recitals = replace(WITNESSES, classes=3, least=0.5), (*everything, _recital([0, 2], liar=True))
+    testimony, _ = strict.hear(uploads, recitals).testimonies(torch.ones(5, dtype=torch.bool))
+    assert testimony[4] < testimony[3] < strict.least < testimony[0]
+    assert [one.name for one in strict(uploads, recitals).quarantined] == ["client 3"]
+
+
 def test_of_few_classes_another_testimony_is_believed_and_of_one_any():
     uploads, recitals = _federation(3, 1)
     few = replace(WITNESSES, classes=3, least_of_few=-LIFT + 0.01)

@@ -127,3 +127,29 @@ def test_a_curve_goes_from_its_start_by_its_middle_to_its_end(monkeypatch):
 def test_a_pixel_is_where_its_middle_is():
     rows, columns = procedural._grid(2)
     assert (rows.tolist(), columns.tolist()) == ([[0.5], [1.5]], [[0.5, 1.5]])
+
+
+def test_a_textures_deviation_lies_within_its_contrast():
+    drawn = procedural._noise(200, DataSpec(1, 32, 10, (0.5,), (0.5,)), torch_generator(0))
+    deviations, (low, high) = drawn.flatten(1).std(dim=1), procedural.CONTRAST
+    assert deviations.max() < 1.05 * high
+    assert (deviations > 0.8 * low).all()  # cutting to [0, 1] takes a little
+
+
+def test_of_the_curves_as_many_are_drawn_as_were_drawn_by_lot(monkeypatch):
+    """Single points, far apart: the ink shows how many there are."""
+    monkeypatch.setattr(procedural, "POINTS", 2)
+    numbers, points, real = [], [], procedural._bezier
+    monkeypatch.setattr(procedural, "_bezier", lambda *given: points.append(real(*given)) or points[-1])
+    randint = torch.randint
+    monkeypatch.setattr(
+        torch, "randint", lambda *given, **named: numbers.append(randint(*given, **named)) or numbers[-1]
+    )
+    drawn = strokes(50, DataSpec(1, 64, 10, (0.5,), (0.5,)), torch_generator(0))
+    (curves,) = numbers
+    ends = torch.stack(points[1::2])  # [CURVES, n, 2], columns and rows
+    for number, end in enumerate(ends):
+        alone = (torch.cat([ends[:number], ends[number + 1 :], points[0][None]]) - end).norm(dim=2).amin(dim=0) > 12
+        column, row = end.long().clamp(0, 63).T
+        inked = drawn[torch.arange(50), 0, row, column] > 0.05
+        assert torch.equal(inked[alone], (number < curves.flatten())[alone])

@@ -152,3 +152,9 @@ def test_the_kernel_distance_is_of_subsets_of_half_of_the_images():
     rng = torch.Generator().manual_seed(0)
     first, second = (torch.randn(40, 4, generator=rng).double() for _ in range(2))
     assert distances(first, second, seed=0).kid_std > 1e-3  # all subsets of the whole are the same
+
+
+def test_of_images_that_come_sorted_some_of_every_class_are_compared(data, context):
+    order = data.train_labels.argsort(stable=True)
+    found = _measure(data, context, data.train_images[order], data.train_labels[order])
+    assert found.synthetic.fid < found.noise.fid / 5

@@ -283,3 +283,9 @@ def test_intervals_of_the_differences_hold_for_all_pairs_together(runs):
     for each in records:
         gaps = [block[each["row"]] - block[each["minus"]] for block in field.blocks]
         assert each["simultaneous_ci95_half_width"] == estimate(gaps, comparisons=3).half_width
+
+
+def test_who_shares_the_first_rank_is_not_the_best_of_a_block(make_runs):
+    tied = {0.1: {"fedavg": (0.5, 0.5), "dense": (0.5, 0.3), "fedhydra": (0.2, 0.2)}}
+    averages, *_ = rank_sheets(field_of(make_runs(tied), LAST), LAST)
+    assert {row: best for row, _, best in averages.rows} == {"fedavg": "1", "dense": "0", "fedhydra": "0"}
