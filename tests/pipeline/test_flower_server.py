@@ -139,7 +139,7 @@ def test_an_earlier_result_is_neither_lost_nor_taken_for_a_new_one(server, tmp_p
 
 def test_two_runs_at_once_do_not_share_a_folder(server, tmp_path):
     grid = Grid([1, 2])
-    line = f"^{tmp_path}: another process makes a run there; wait for it to end, or choose another folder$"
+    line = f"^{tmp_path}: another process makes a result there; wait for it to end, or choose another folder$"
     with alone_in(tmp_path), pytest.raises(OneshotError, match=line):
         server.main(grid, _context(tmp_path))
     assert grid.asked == []

@@ -270,8 +270,7 @@ def read_images(
     contents = {part: hashlib.sha256(b"".join(each)).hexdigest() for part, each in digests.items()}
     inputs = {**asdict(how), "files": contents, "code": digest([decode_all.__module__])}
     store = open_store(Path(cache), {})
-    make = partial(_decoded, paths, digests, how, origin)
-    artifact = store.get_or_make("images", inputs, lambda _: make(), waiting=say)
+    artifact = store.get_or_make("images", inputs, lambda _: _decoded(paths, digests, how, origin), waiting=say)
     return {
         part: (artifact.tensors[f"{part}_images"], torch.tensor([label for _, label in found]))
         for part, found in files.items()

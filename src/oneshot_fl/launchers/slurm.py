@@ -20,7 +20,7 @@ from oneshot_fl.devices import VISIBLE, visible_devices
 from oneshot_fl.disk import writing
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.launchers.cores import threads_each
-from oneshot_fl.launchers.engine import Engine, Outcome, Task, check_number, work_or_exit
+from oneshot_fl.launchers.engine import Outcome, Task, check_number, work_or_exit
 from oneshot_fl.launchers.slurm_states import Accounts, watcher, why_waiting
 from oneshot_fl.process import say
 from oneshot_fl.reporting.finished import LOG
@@ -50,7 +50,7 @@ class Requeued(Checkpointable):
         return super().checkpoint(*args, **kwargs)
 
 
-class Slurm(Engine):
+class Slurm:
     """As many jobs at once as Slurm gives places.
 
     Args:

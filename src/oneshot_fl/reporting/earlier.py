@@ -70,7 +70,7 @@ def require_no_others(folder: Path) -> None:
     """
     if any((folder / name).is_file() for name in (TRACE, SUMMARY)):
         return
-    if found := [name for name in (CONFIG, MODEL, METRICS, *FIGURE_FILES) if (folder / name).exists()]:
+    if found := [name for name in (CONFIG, MODEL, METRICS, *FIGURE_FILES) if (folder / name).is_file()]:
         raise OneshotError(
             f"{folder}: holds {found[0]}, which a run would write over, and no run lies there; choose another folder, "
             "or move that away"
