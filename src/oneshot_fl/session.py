@@ -1,6 +1,6 @@
 """What every run is opened with: the store, progress on the terminal, and loggers, closed whatever happens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from oneshot_fl.reporting.about import about
 from oneshot_fl.reporting.earlier import remove_logged
 from oneshot_fl.store import open_store
 from oneshot_fl.tracking.loggers import RunLog, opened
-from oneshot_fl.tracking.progress import Progress
+from oneshot_fl.tracking.progress import Progress, terminal
 
 
 @contextmanager
@@ -43,6 +43,20 @@ def session(plan: Serving, folder: Path, console: Console, *, of: str = "") -> I
             progress.note(_unusable_gpu())
         with _shortage_told():
             yield Context(store, plan.trainer, progress, log, plan.workers)
+
+
+@contextmanager
+def unlogged(plan: Serving, notes: Iterable[str], *, workers: int = 1) -> Iterator[Context]:
+    """The context of clients that train outside of a run, once these notes are told: no logger, and no folder.
+
+    Raises:
+        OneshotError: the store cannot be written.
+    """
+    with Progress(terminal()) as progress:
+        for note in notes:
+            progress.note(note)
+        store = open_store(plan.store, arithmetic(plan.trainer))
+        yield Context(store, plan.trainer, progress, RunLog([]), workers)
 
 
 @contextmanager

@@ -23,14 +23,10 @@ from oneshot_fl.models.model_file import write_model
 from oneshot_fl.models.trial import check_models
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.phases.clients.train import ClientPlan, TrainedClient, train_clients
-from oneshot_fl.phases.context import Context
 from oneshot_fl.phases.trainer import device_of
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.versions import versions
-from oneshot_fl.session import arithmetic
-from oneshot_fl.store import open_store
-from oneshot_fl.tracking.loggers import RunLog
-from oneshot_fl.tracking.progress import Progress, terminal
+from oneshot_fl.session import unlogged
 
 
 def train_client(
@@ -68,12 +64,8 @@ def train_client(
     plan = _kept_secret(experiment.clients[number])
     data = _own_images(folder, experiment, class_names)
     check_models([plan.architecture], data.spec)
-    with Progress(terminal()) as progress:
-        unread = unread_words(experiment.config, overrides)
-        for note in [*unread, *data.notes, *_uncovered(plan, counts=counts)]:
-            progress.note(note)
-        store = open_store(experiment.store, arithmetic(experiment.trainer))
-        context = Context(store, experiment.trainer, progress, RunLog([]))
+    notes = (*unread_words(experiment.config, overrides), *data.notes, *_uncovered(plan, counts=counts))
+    with unlogged(experiment, notes) as context:
         everything = [torch.arange(len(data.train_labels))]
         (client,) = train_clients(data, everything, [plan], context=context, label_counts=counts, first=number)
     return write_model(out, client.upload.model.state_dict(), description_of(client, plan, data, number))

@@ -13,12 +13,8 @@ from oneshot_fl.config.unread_words import unread_words
 from oneshot_fl.disk import make_folder
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.models.model_file import write_model
-from oneshot_fl.phases.context import Context
 from oneshot_fl.pipeline import ready, uploaded
-from oneshot_fl.session import arithmetic
-from oneshot_fl.store import open_store
-from oneshot_fl.tracking.loggers import RunLog
-from oneshot_fl.tracking.progress import Progress, terminal
+from oneshot_fl.session import unlogged
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,8 @@ def uploads_of_run(overrides: Sequence[str], folder: Path) -> list[ClientUpload]
     _check_empty(folder)
     experiment = from_overrides(*overrides)[0]()
     given = ready(experiment)
-    with Progress(terminal()) as progress:
-        for note in (*unread_words(experiment.config, overrides), *given.data.notes):
-            progress.note(note)
-        store = open_store(experiment.store, arithmetic(experiment.trainer))
-        context = Context(store, experiment.trainer, progress, RunLog([]), experiment.workers)
+    notes = (*unread_words(experiment.config, overrides), *given.data.notes)
+    with unlogged(experiment, notes, workers=experiment.workers) as context:
         clients, uploads = uploaded(experiment, given, None, context)
     received, written = uploads.named(), []
     for k, (client, plan, own) in enumerate(zip(clients, experiment.clients, given.indices, strict=True)):

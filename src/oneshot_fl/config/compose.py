@@ -71,8 +71,7 @@ def _without_labels(node: Any) -> Any:
         return [_without_labels(inner) for inner in node]
     if not isinstance(node, dict):
         return node
-    labels = {"name"} if "_target_" in node else set()
-    return {key: _without_labels(value) for key, value in node.items() if key not in labels}
+    return {key: _without_labels(value) for key, value in node.items() if key != "name" or "_target_" not in node}
 
 
 def recipe(node: Any) -> Recipe[Any]:

@@ -19,6 +19,9 @@ OF_A_RESULT = ("kind", "method", "data", "seed", "settings", "uploads", "server"
 FIGURES = ("partition", "confusion", "guidance", "accuracy", "synthetic", "recitals")
 FORMATS = ("png", "svg", "pdf")
 FIGURE_FILES = tuple(f"{name}.{kind}" for name in FIGURES for kind in FORMATS)
+LEFT = (CONFIG, MODEL, METRICS, *FIGURE_FILES, SUMMARY)
+"""Files that runs of one key leave, all or some of them, in the order in which they are copied: where the summary is,
+all is. What else lies there is somebody's own."""
 EVENTS = "tensorboard"
 """The folder of a logger of ours; how others' are called, their settings say. Those of W&B belong to one run alone."""
 OF_LOGGERS = re.compile(r"events\.out\.tfevents\..*|hparams\.yaml|" + re.escape(METRICS))
@@ -70,7 +73,7 @@ def require_no_others(folder: Path) -> None:
     """
     if any((folder / name).is_file() for name in (TRACE, SUMMARY)):
         return
-    if found := [name for name in (CONFIG, MODEL, METRICS, *FIGURE_FILES) if (folder / name).is_file()]:
+    if found := [name for name in LEFT if (folder / name).is_file()]:
         raise OneshotError(
             f"{folder}: holds {found[0]}, which a run would write over, and no run lies there; choose another folder, "
             "or move that away"

@@ -24,9 +24,8 @@ from oneshot_fl.config.record import CONFIG, MODEL, SUMMARY, TRACE, without
 from oneshot_fl.devices import arithmetic_here
 from oneshot_fl.disk import folders_below, make_folder, sha256_of, write_atomically, writing
 from oneshot_fl.recipe import is_ours
-from oneshot_fl.reporting.earlier import FIGURE_FILES, logged, remove_figures, remove_logged, tell_of_export
+from oneshot_fl.reporting.earlier import LEFT, logged, remove_figures, remove_logged, tell_of_export
 from oneshot_fl.runs import RUNS, remember_run, remembered_run
-from oneshot_fl.tracking.told import METRICS
 from oneshot_fl.tracking.wandb_run import destination
 
 MOST_FILES = 200_000
@@ -44,9 +43,6 @@ WANDBS = ".WandbLogger"
 """How that of Lightning's logger to Weights & Biases ends."""
 LOG = "job.log"
 """What a job of a parallel sweep printed, in its folder."""
-LEFT = (CONFIG, MODEL, METRICS, *FIGURE_FILES, SUMMARY)
-"""Files that runs of one key leave, all or some of them, in the order in which they are copied: where the summary is,
-all is. What else lies there is somebody's own."""
 NEEDED = (CONFIG, MODEL, SUMMARY)
 """Files without which a finished run is none."""
 HASHES = "sha256"

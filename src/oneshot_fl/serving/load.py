@@ -37,12 +37,12 @@ def load(place: Path, *, allow: Collection[str] = ()) -> ServedModel:
         OneshotError: there is no such model, its file is damaged, it is no classifier, it does not answer as its file
             says, or its architecture is not allowed.
     """
-    path = place / MODEL if place.is_dir() else place
-    if place.is_dir():
-        for name in (TRACE, SUMMARY, CONFIG, MODEL):
-            require_regular(place / name)
+    is_folder = place.is_dir()
+    path = place / MODEL if is_folder else place
+    for name in (TRACE, SUMMARY, CONFIG, MODEL) if is_folder else ():
+        require_regular(place / name)
     _tell_of_a_later_run(place)
-    if place.is_dir() and not _describes_itself(path):
+    if is_folder and not _describes_itself(path):
         return _served(*saved_model(place, allow=allow), path, sha256_of(path))
     file = read_model(path, follow_links=True)
     told = file.description
