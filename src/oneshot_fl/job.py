@@ -9,7 +9,7 @@ from oneshot_fl.config.record import SUMMARY
 from oneshot_fl.devices import arithmetic, lease_device
 from oneshot_fl.errors import UNTOLD, OneshotError
 from oneshot_fl.process import say
-from oneshot_fl.reporting.earlier import drawn_in, require_no_others, tell_of_result
+from oneshot_fl.reporting.earlier import drawn_in, require_free
 from oneshot_fl.reporting.finished import Finished, adopt, finished, hashes_of, join_sweep, record_of
 from oneshot_fl.reporting.record import traced
 from oneshot_fl.sweeps.alone import alone_in
@@ -59,8 +59,7 @@ def job(
             return _done_before(place, done, known, folder)
         device = device or _device(config)
         bound = _seen_through(bind()) if (folder / SUMMARY).is_file() and "job" not in known else None
-        tell_of_result(folder)
-        require_no_others(folder)
+        require_free(folder)
         with traced(folder, known) as trace:
             if device:
                 trace.on(device)
@@ -139,8 +138,7 @@ def take_over(done: Path, known: Mapping[str, Any], folder: Path) -> dict[str, A
     if done.resolve() == folder.resolve():
         join_sweep(folder, known)
         return adopt(done, folder)
-    tell_of_result(folder)
-    require_no_others(folder)
+    require_free(folder)
     with traced(folder, record_of(done, known)):
         return adopt(done, folder)
 

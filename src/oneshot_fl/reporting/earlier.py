@@ -65,12 +65,14 @@ def tell_of_export(folder: Path) -> None:
         say(f"{place}: is of the model before this one; export it anew")
 
 
-def require_no_others(folder: Path) -> None:
-    """Whether what is called like a run's files was left by one: a run would write over it, or remove it.
+def require_free(folder: Path) -> None:
+    """Whether a run may write there: a finished one, whose place it takes, is told of.
 
     Raises:
-        OneshotError: there is such a file, and neither a trace nor a summary that says so.
+        OneshotError: a file is called like one of a run's, which would be written over or removed, and neither a trace
+            nor a summary says that a run left it.
     """
+    _tell_of_result(folder)
     if any((folder / name).is_file() for name in (TRACE, SUMMARY)):
         return
     if found := [name for name in LEFT if (folder / name).is_file()]:
@@ -80,8 +82,7 @@ def require_no_others(folder: Path) -> None:
         )
 
 
-def tell_of_result(folder: Path) -> None:
-    """Say that a finished run lies there, whose result is about to be another's."""
+def _tell_of_result(folder: Path) -> None:
     if not (folder / SUMMARY).is_file():
         return
     found = _read(folder / SUMMARY, json.loads)  # its trace may be of a later one, which did not end

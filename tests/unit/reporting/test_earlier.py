@@ -3,7 +3,7 @@ import json
 import pytest
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.reporting.earlier import holds, remove_figures, remove_logged, tell_of_export, tell_of_result
+from oneshot_fl.reporting.earlier import holds, remove_figures, remove_logged, require_free, tell_of_export
 
 
 def test_only_a_runs_figures_are_removed(tmp_path):
@@ -61,12 +61,12 @@ def test_exports_of_other_model_files_are_not_of_the_model_before(tmp_path, caps
 
 
 def test_a_result_is_told_of_before_another_takes_its_place(tmp_path, capsys):
-    tell_of_result(tmp_path / "nowhere")
+    require_free(tmp_path / "nowhere")
     (tmp_path / "run.json").write_text('{"method": "dense", "seed": 3}')
-    tell_of_result(tmp_path)  # one that did not end
+    require_free(tmp_path)  # one that did not end
     assert capsys.readouterr().err == ""
     (tmp_path / "summary.json").write_text('{"method": "dense", "seed": 2}')
-    tell_of_result(tmp_path)
+    require_free(tmp_path)
     assert f"{tmp_path}: holds a finished run (method dense, seed 2), which" in capsys.readouterr().err
 
 
