@@ -162,26 +162,10 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     name, model = architecture.name, architecture.student(spec, seed=0).eval()
     if not _is_classifier(model):
         return
-    images = torch.zeros(2, spec.channels, spec.size, spec.size)
-    try:
-        answers = [answered(model, images[:count], name) for count in (2, 1)]  # one shows what drops a batch's axis
-    except OneshotError:
-        raise
-    except Exception as error:  # whatever a model raises over its images is its answer
-        raise OneshotError(f"{name}: does not run on {tuple(images.shape)} ({named_line(error)})") from error
-    for count, answer in zip((2, 1), answers, strict=True):
-        _require_a_number_per_class(answer, spec, name, count=count)
-    drawn = torch.rand(images.shape, generator=torch_generator(0, "trial"))
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise OneshotError(f"{name}: has no weight that is trained; leave requires_grad_(False) out for some")
-    with torch.enable_grad():
-        answer = model(images)
-        if not answer.requires_grad:
-            raise OneshotError(
-                f"{name}: its answers have no gradient, so that nothing of it can be trained; {NO_GRADIENT}"
-            )
-        if are_probabilities(answer):
-            raise OneshotError(f"{name}: {NO_LOGITS}")
+    blank = torch.zeros(2, spec.channels, spec.size, spec.size)
+    _require_to_run(model, blank, spec, name)
+    _require_trainable_logits(model, blank, name)
+    drawn = torch.rand(blank.shape, generator=torch_generator(0, "trial"))
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
     together = model(drawn)
     if not alike(model(drawn), together):
@@ -191,6 +175,30 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
             f"{name}: answers an image otherwise beside others, as batch normalisation without running statistics "
             "does: its accuracy is that of batches of evaluate.batch_size, and of images one by one another"
         )
+
+
+def _require_to_run(model: nn.Module, images: Tensor, spec: DataSpec, name: str) -> None:
+    """On two images, and on one, which shows what drops a batch's axis."""
+    try:
+        answers = {count: answered(model, images[:count], name) for count in (2, 1)}
+    except OneshotError:
+        raise
+    except Exception as error:  # whatever a model raises over its images is its answer
+        raise OneshotError(f"{name}: does not run on {tuple(images.shape)} ({named_line(error)})") from error
+    for count, answer in answers.items():
+        _require_a_number_per_class(answer, spec, name, count=count)
+
+
+@torch.enable_grad()
+def _require_trainable_logits(model: nn.Module, images: Tensor, name: str) -> None:
+    """Both show in the graph of an answer."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise OneshotError(f"{name}: has no weight that is trained; leave requires_grad_(False) out for some")
+    answer = model(images)
+    if not answer.requires_grad:
+        raise OneshotError(f"{name}: its answers have no gradient, so that nothing of it can be trained; {NO_GRADIENT}")
+    if are_probabilities(answer):
+        raise OneshotError(f"{name}: {NO_LOGITS}")
 
 
 def _require_a_number_per_class(answer: Any, spec: DataSpec, name: str, *, count: int = 2) -> None:
