@@ -220,11 +220,11 @@ def results(*folders: str | Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def _turn(config_dir: str | Path | None) -> Iterator[None]:
-    """What a run, an aggregation or a client has for itself: this process, the caller's YAML files, and torch."""
+    """What a run, an aggregation or a client has for itself: this process, the caller's YAML files, Hydra and torch."""
     from oneshot_fl.ambient import undisturbed
-    from oneshot_fl.config.compose import reading_also
+    from oneshot_fl.config.compose import apart_from_a_callers, reading_also
 
-    with one_at_a_time(), reading_also(config_dir), undisturbed():
+    with one_at_a_time(), reading_also(config_dir), apart_from_a_callers(), undisturbed():
         yield
 
 

@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _no_such_command(word: str) -> str:
-    from oneshot_fl.config.compose import did_you_mean
+    from oneshot_fl.errors import did_you_mean
 
     near = did_you_mean(word, OWN) or ";"
     return f"{word}: there is no such command{near} choose from {', '.join(OWN)}, or set KEY=VALUE to run an experiment"

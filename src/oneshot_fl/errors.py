@@ -1,6 +1,7 @@
-"""The one error that users are meant to see, its kind for uploads of which none is left, and how to quote."""
+"""The one error that users are meant to see, its kind for uploads of which none is left, and words for both."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class OneshotError(Exception):
@@ -49,3 +50,14 @@ def printable(text: str) -> str:
 def first_of(found: Sequence[object]) -> str:
     """The first of what was found, and how many more there are: "3 (and 2 more)"."""
     return f"{found[0]}" + f" (and {len(found) - 1} more)" * (len(found) > 1)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`, did you mean ...?` where some known word is near: of keys beside a dotted one its last name decides."""
+    around, _, name = word.rpartition(".")
+    words = list(known)
+    beside = {each.rpartition(".")[2]: each for each in words if each.rpartition(".")[0] == around}
+    if near := get_close_matches(name, beside, n=1):
+        return f", did you mean {beside[near[0]]}?"
+    found = get_close_matches(word, [each for each in words if each.rpartition(".")[0] != around], n=1)
+    return f", did you mean {found[0]}?" if found else ""

@@ -6,6 +6,8 @@ from threading import Thread
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 
 import oneshot_fl
 from oneshot_fl.errors import OneshotError
@@ -67,6 +69,18 @@ def test_what_a_caller_told_torch_changes_no_result_and_holds_afterwards(ambient
     assert result.summary["server"] == plain.summary["server"]
     assert {each.dtype for each in model.parameters()} == {torch.float32}
     assert not any(each.is_inference() for each in model.parameters())
+
+
+def test_a_callers_program_may_be_one_of_hydras_jobs_itself(plain, tmp_path):
+    (tmp_path / "theirs.yaml").write_text("seed: 7\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        HydraConfig.instance().set_config(compose("theirs", return_hydra_config=True))
+        try:
+            ours = oneshot_fl.run("method=fedavg", *TINY, f"store={tmp_path / 'store'}", folder=tmp_path / "run")
+            assert (HydraConfig.get().job.config_name, compose("theirs").seed) == ("theirs", 7)
+        finally:
+            HydraConfig.instance().cfg = None
+    assert ours.summary["server"] == plain.summary["server"]
 
 
 def test_a_model_is_loaded_when_the_run_of_another_thread_has_ended(tmp_path, monkeypatch):

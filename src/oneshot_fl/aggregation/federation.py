@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from oneshot_fl.aggregation.found import Found
 from oneshot_fl.aggregation.room import crowding
 from oneshot_fl.artifacts import fingerprint, tensor_hash
-from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.described import architectures, load
 from oneshot_fl.config.serving import OPEN, Entrance
 from oneshot_fl.config.tried import latent_of, require_upload
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.data.decode import Tones
-from oneshot_fl.errors import NothingLeftError, OneshotError
+from oneshot_fl.errors import NothingLeftError, OneshotError, did_you_mean
 from oneshot_fl.models.aligned import AlignedClassifier, AlignedDecoder
 from oneshot_fl.models.architecture import Architecture
 from oneshot_fl.models.described import Kind, ModelDescription

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from oneshot_fl.aggregation.found import check_name
-from oneshot_fl.config.compose import choice, choices, did_you_mean
+from oneshot_fl.config.compose import choice, choices
 from oneshot_fl.config.described import AUTOENCODERS, CLASSIFIERS, architectures, build, load
 from oneshot_fl.config.dotted import called_by
 from oneshot_fl.config.rules import taken_by
 from oneshot_fl.config.tried import inputs_of, require_upload
 from oneshot_fl.disk import make_folder, replacing
-from oneshot_fl.errors import OneshotError, named_line
+from oneshot_fl.errors import OneshotError, did_you_mean, named_line
 from oneshot_fl.models.described import ModelDescription, as_metadata, described_by
 from oneshot_fl.models.model_file import read_model, write_model
 from oneshot_fl.process import say

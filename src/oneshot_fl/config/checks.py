@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.clients import nodes_of, server_models
-from oneshot_fl.config.compose import architecture, choices, did_you_mean, plain
+from oneshot_fl.config.compose import architecture, choices, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.fileless import check_files
 from oneshot_fl.config.groups import CALLED, check_called, check_node, check_tables, check_top
@@ -26,7 +26,7 @@ from oneshot_fl.config.parts import check_parts
 from oneshot_fl.config.rules import MISSING, check_group, has_no_value
 from oneshot_fl.config.training import check_no_idle, check_rates
 from oneshot_fl.config.trial import check_sizes, shape_of
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.fits import shown
 
 STORES = ("store", "data.cache")

@@ -1,10 +1,9 @@
 """Configuration: where it lives and how its nodes become parts. Beside it `__main__` and the launchers know Hydra."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.unread import check_one_file, folders_of, place_of
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, did_you_mean, one_line
 from oneshot_fl.recipe import Recipe
 
 PRIMARY = "config"
@@ -283,6 +282,20 @@ def chosen_method(cfg: DictConfig) -> str:
     return str(chosen or cfg.method.name)
 
 
+@contextmanager
+def apart_from_a_callers() -> Iterator[None]:
+    """Inside the block Hydra knows of no job and no files: a caller's program may use it too, for files of its own."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+
+    files, job = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
+    GlobalHydra.instance().hydra = HydraConfig.instance().cfg = None
+    try:
+        yield
+    finally:  # of other instances by now: composing replaces them
+        GlobalHydra.instance().hydra, HydraConfig.instance().cfg = files, job
+
+
 PUBLISHED: ContextVar[dict[str, Any] | None] = ContextVar("PUBLISHED", default=None)
 
 
@@ -322,14 +335,3 @@ def _differences(ours: Any, theirs: Any, prefix: str = "") -> Iterator[tuple[str
             yield from _differences(own, other, f"{prefix}{key}.")
         elif own != other:
             yield f"{prefix}{key}", own
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean ...?` where some known word is near: of keys beside a dotted one its last name decides."""
-    around, _, name = word.rpartition(".")
-    words = list(known)
-    beside = {each.rpartition(".")[2]: each for each in words if each.rpartition(".")[0] == around}
-    if near := get_close_matches(name, beside, n=1):
-        return f", did you mean {beside[near[0]]}?"
-    found = get_close_matches(word, [each for each in words if each.rpartition(".")[0] != around], n=1)
-    return f", did you mean {found[0]}?" if found else ""

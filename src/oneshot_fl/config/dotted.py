@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, did_you_mean, one_line
 
 
 def called_by(name: Any, told: str) -> Callable[..., Any]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir, did_you_mean
+from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
 from oneshot_fl.config.rules import has_no_value
 from oneshot_fl.config.words import folders_beside, key_of, reading, values_of
+from oneshot_fl.errors import did_you_mean
 
 TABLES = ("clients.lr_of",)
 """Keys that are null or a table whose entries have names that no file lists."""

@@ -5,11 +5,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.groups import inside
 from oneshot_fl.config.method import sources_of
 from oneshot_fl.config.rules import target_of
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.fits import shown
 from oneshot_fl.recipe import NEEDS_OF_POOL, NEEDS_OF_RUN, NEEDS_OF_SERVER, NEEDS_OF_VIEW, NEEDS_OF_VOTES, needs_of
 

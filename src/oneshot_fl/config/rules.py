@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from oneshot_fl.config.compose import choices, did_you_mean
+from oneshot_fl.config.compose import choices
 from oneshot_fl.config.dotted import called_by
 from oneshot_fl.config.keys import all_keys
-from oneshot_fl.errors import OneshotError, one_line
+from oneshot_fl.errors import OneshotError, did_you_mean, one_line
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import BelowOne, LearningRate, Name, NotNegative
 

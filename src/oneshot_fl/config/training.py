@@ -3,8 +3,8 @@
 from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import GROUPS, client_nodes, kinds
-from oneshot_fl.config.compose import choice, choices, did_you_mean, unresolved
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.config.compose import choice, choices, unresolved
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.fits import problem, shown
 from oneshot_fl.values import TorchvisionName
 

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.mistakes import mistakes_told
 from oneshot_fl.process import print_whatever_it_is, say, stoppable
 from oneshot_fl.reporting.tables.alike import distinct

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oneshot_fl.config.compose import did_you_mean
 from oneshot_fl.config.words import values_of
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.process import say
 from oneshot_fl.reporting.tables.alike import identity
 from oneshot_fl.reporting.tables.differences import at, canonical, without

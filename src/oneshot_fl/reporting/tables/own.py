@@ -7,8 +7,7 @@ run with several settings of its own gets a row for each.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from oneshot_fl.config.compose import did_you_mean
-from oneshot_fl.errors import OneshotError
+from oneshot_fl.errors import OneshotError, did_you_mean
 from oneshot_fl.reporting.tables.conditions import conditions
 from oneshot_fl.reporting.tables.differences import Settings, at, canonical, differing, listed, without_unset
 from oneshot_fl.reporting.tables.estimates import Estimate, estimate
