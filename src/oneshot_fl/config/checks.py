@@ -41,7 +41,7 @@ def check(cfg: DictConfig) -> None:
     """
     settings = check_settings(cfg)
     check_images(settings)
-    check_teacher(settings)
+    check_teacher(cfg, settings)
     check_rates(cfg)
     check_attack(settings["attack"], cfg.partition.clients, nodes_of(cfg, "classifier"))
     check_no_idle(cfg)

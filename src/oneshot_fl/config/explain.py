@@ -9,7 +9,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir
-from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups
+from oneshot_fl.config.keys import OF_OTHERS, all_keys, choices_with, groups
 from oneshot_fl.config.rules import has_no_value
 from oneshot_fl.config.words import folders_beside, key_of, reading, values_of
 from oneshot_fl.errors import did_you_mean
@@ -184,8 +184,8 @@ def _of_a_sweep(key: str, arguments: Sequence[str], known: tuple[str, ...]) -> s
     if key not in known or group == "method" or all(each is None or len(each[1]) < 2 for each in found):
         return None
     return (
-        f"{key}: a sweep chooses each job's {group} after this is set; write ++{key}=..., and choose none that does "
-        "not take it"
+        f"{key}: a sweep chooses each job's {group} after this is set; write ++{key}=..., and sweep over none but "
+        "choices that take it"
     )
 
 
@@ -227,9 +227,10 @@ def no_such_key(key: str, known: tuple[str, ...]) -> str:
         return f"{key}: the chosen method names none, as others do; write {slot or f'+{key}=...'}"
     if key in known:
         group = _group_of(key, known)
+        having = " or ".join(f"{group}={name}" for name in choices_with(group, key)) or "another one"
         return (
-            f"{key}: the chosen {group} has no such key, another one has; --cfg job prints what there is{part} (if a "
-            f"sweep chooses the {group}, write ++{key}=...)"
+            f"{key}: the chosen {group} has no such key, {having} has; --cfg job prints what there is"
+            f"{part * (around.startswith('method'))} (if a sweep chooses the {group}, write ++{key}=...)"
         )
     return (
         f"{key}: there is no such key{did_you_mean(key, known)}; python -m oneshot_fl --cfg job prints all keys{part}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from oneshot_fl.config.group_types import TOP, Optimizer, tables
-from oneshot_fl.config.method import INSIDE, check_terms
+from oneshot_fl.config.method import INSIDE, check_entry, check_no_rest, check_terms
 from oneshot_fl.config.rules import (
     MISSING,
     Parameter,
@@ -14,6 +14,7 @@ from oneshot_fl.config.rules import (
     check_table,
     check_takes_spec,
     check_value,
+    taken_by,
     target_of,
 )
 from oneshot_fl.errors import OneshotError
@@ -77,8 +78,10 @@ def check_called(settings: Mapping[str, Any]) -> None:
         check_node(group, settings[group], given)
     check_group("logger", settings.get("logger"))
     for name, node in settings["logger"].items():
+        check_entry(f"logger.{name}", node)
         check_call(f"logger.{name}", node, given={"save_dir"}, known=OF_LOGGERS, labelled=False)
     for name, node in settings["evaluate"]["ensembles"].items():
+        check_entry(f"evaluate.ensembles.{name}", node)
         check_call(f"evaluate.ensembles.{name}", node, first=1)
         _check_row(f"evaluate.ensembles.{name}", node)
     _check_tested(settings["method"].get("ensemble"), settings["evaluate"]["ensembles"])
@@ -86,6 +89,7 @@ def check_called(settings: Mapping[str, Any]) -> None:
     check_terms("recite.objective", settings["recite"]["objective"])
     for step in STEPS:
         check_group(step, settings.get(step))
+        check_no_rest(step, settings[step], f"no {step} is chosen")
         if settings[step]:
             check_call(step, settings[step], given=INSIDE)
 
@@ -133,6 +137,8 @@ def check_node(group: str, node: Mapping[str, Any], given: frozenset[str]) -> No
 
 def _without_source(node: Mapping[str, Any]) -> dict[str, Any]:
     """A proxy's settings without those that say which other data set it is of."""
+    if "other" not in taken_by(target_of("proxy", node)):
+        raise OneshotError(f"proxy.data: proxy={node.get('name')} is of no other data set; choose proxy=dataset")
     check_value("proxy.data", node["data"], Name)
     check_value("proxy.root", node.get("root"), PathText)
     return {name: value for name, value in node.items() if name not in ("data", "root")}

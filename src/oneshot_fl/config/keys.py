@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import UNREADABLE, config_dir, search_path
+from oneshot_fl.config.compose import UNREADABLE, choices, config_dir, search_path
 
 OF_OTHERS = ("experiment", "protocol", "local")
 """Groups without keys of their own: their choices set those of other groups."""
@@ -54,6 +54,12 @@ def looked_up(group: str) -> tuple[str, ...] | None:
 @cache
 def _looked_up_below(folders: tuple[str, ...]) -> frozenset[tuple[str, str]]:
     return frozenset(found for _, content in _contents(folders) for found in LOOKED_UP.findall(str(content)))
+
+
+def choices_with(group: str, key: str) -> list[str]:
+    """The choices of a group whose own files have a dotted key: `proxy.fraction`."""
+    inside = key.removeprefix(f"{group.replace('/', '.')}.")
+    return [name for name, path in choices(group).items() if inside in _flat(_content(path))]
 
 
 @cache

@@ -22,7 +22,7 @@ def check_method(method: Any) -> None:
     check_group("method", method)
     check_table("method", method, tables()["method"])
     for slot in SLOTS:
-        _check_no_rest(method, slot)
+        check_no_rest(f"method.{slot}", method.get(slot), f"method={method['name']} has no {slot}")
     makes_images = method.get("source") is not None
     _check_parts(method, makes_images=makes_images)
     if not makes_images:
@@ -49,7 +49,7 @@ def _check_trained(init: Any) -> None:
     if getattr(init, "untrained", False):
         raise OneshotError(
             f"method.source: is null, and nobody has trained what students begin as (method.init: {init.__name__}); "
-            "choose a source (method/source=NAME), or method/init=average"
+            "choose method/init=average, or a method that makes images, for instance method=dense"
         )
 
 
@@ -72,23 +72,40 @@ def _is_trained(method: Mapping[str, Any]) -> bool:
     return any("optimizer" in node for node in sources_of(method).values())
 
 
-def _check_no_rest(method: Mapping[str, Any], slot: str) -> None:
-    """A key that a sweep sets by `++` is no part of a method that lacks the slot."""
-    node = method.get(slot)
+def check_no_rest(key: str, node: Any, lacking: str) -> None:
+    """A key that a sweep sets by `++` is no part where there is none to have it.
+
+    Args:
+        lacking: who lacks what, for the error.
+
+    Raises:
+        OneshotError: it was set.
+    """
     if not isinstance(node, Mapping) or not node:
         return
-    if not any(key == "_target_" or isinstance(value, Mapping) for key, value in node.items()):
-        key, value = next(iter(node.items()))
+    if not any(name == "_target_" or value is None or isinstance(value, Mapping) for name, value in node.items()):
+        name, value = next(iter(node.items()))
         raise OneshotError(
-            f"method.{slot}.{key}={shown(value)}: method={method['name']} has no {slot} (no method.{slot}._target_); "
-            "leave the key to methods that have one, in a sweep of theirs"
+            f"{key}.{name}={shown(value)}: {lacking} (no {key}._target_); leave the key to those that have one, in a "
+            "sweep of theirs"
         )
+
+
+def check_entry(key: str, settings: Any) -> None:
+    """Whether an entry of a table, in which any may be absent, is more than null.
+
+    Raises:
+        OneshotError: it is null.
+    """
+    if settings is None:
+        raise OneshotError(f"{key}=null: is one of several, and null is none; to leave it out write ~{key}")
 
 
 def _check_slot(key: str, node: Any) -> None:
     check_group(key, node)
-    if "_target_" not in node and node and all(isinstance(value, Mapping) for value in node.values()):
+    if "_target_" not in node and node and all(part is None or isinstance(part, Mapping) for part in node.values()):
         for name, part in node.items():  # several sources fill one pool
+            check_entry(f"{key}.{name}", part)
             _check_slot(f"{key}.{name}", part)
         return
     check_call(key, node, first=1, given=INSIDE)
@@ -124,7 +141,7 @@ def sources_of(method: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         return {}
     if "_target_" in node:
         return {"method.source": node}
-    return {f"method.source.{name}": each for name, each in node.items() if each is not None}
+    return {f"method.source.{name}": each for name, each in node.items()}
 
 
 def making_sources(method: Mapping[str, Any], *, channels: int | None) -> dict[str, Mapping[str, Any]]:

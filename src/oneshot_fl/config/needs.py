@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oneshot_fl.config.clients import kinds, nodes_of, server_models
-from oneshot_fl.config.compose import build, plain
+from oneshot_fl.config.compose import build, plain, published_method
 from oneshot_fl.config.method import making_sources, sources_of
 from oneshot_fl.config.parts import terms_at, tested
 from oneshot_fl.config.rules import target_of
@@ -18,7 +18,7 @@ OF_DECODERS = "method=fedcvae_ens"
 """What to choose where clients upload decoders and nothing else."""
 
 
-def check_teacher(settings: Mapping[str, Any]) -> None:
+def check_teacher(cfg: DictConfig, settings: Mapping[str, Any]) -> None:
     """Whoever asks a teacher needs one: loss terms, sources, and what changes images that it is then asked about.
 
     Raises:
@@ -29,9 +29,14 @@ def check_teacher(settings: Mapping[str, Any]) -> None:
         return
     if asked := [*asking(settings, "teacher"), *_parts_that_ask(method)]:
         raise OneshotError(
-            f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance method/ensemble=uniform, or "
-            f"leave out who asks (~{asked[0]})"
+            f"method.ensemble=null: {asked[0]} asks a teacher; choose one, for instance {_teacher(cfg)}, or leave "
+            f"out who asks (~{asked[0]})"
         )
+
+
+def _teacher(cfg: DictConfig) -> str:
+    """The word that chooses one: Hydra replaces what the method's file names, and adds what it does not."""
+    return "+" * (published_method(cfg).get("ensemble") is None) + "method/ensemble=uniform"
 
 
 def _parts_that_ask(method: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from oneshot_fl.config.explain import explain
 from oneshot_fl.config.needs import asking, method_needs, no_features, source_needs
 from oneshot_fl.config.rules import target_of
 from oneshot_fl.config.unread import check_read
-from oneshot_fl.config.words import check_words, group_of
+from oneshot_fl.config.words import check_words, group_of, value_for
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line, one_line
 from oneshot_fl.experiment import Serving
@@ -104,7 +104,7 @@ def serving_of(
     chosen = [*_defaults(overrides), *_images(spec), *overrides]
     serving = _composed(chosen, uploads)
     if "label_counts" in serving.recitation.needs & serving.needs and uploads.label_counts is None:
-        if any(override.startswith("recite.labels=") for override in overrides):
+        if value_for("recite.labels", overrides) is not None:
             raise OneshotError("recite.labels=counts: not every upload tells its label counts; leave it out")
         notes.append("not every upload tells its label counts: they are estimated from the models (recite.labels)")
         serving = _composed([*chosen, "recite.labels=estimated"], uploads)
@@ -131,8 +131,7 @@ def _check_measured(cfg: DictConfig) -> None:
 def _defaults(overrides: Sequence[str]) -> list[str]:
     """What is chosen where nothing else is."""
     usual = ["method=fedchorus", "budget=reduced", "gate=checks"]
-    another = any(override.startswith("method=") for override in overrides)
-    heard = not another or _recites([*usual, *overrides])
+    heard = value_for("method", overrides) is None or _recites([*usual, *overrides])
     return [*usual, *(["hearing=witnesses"] if heard else [])]
 
 
@@ -166,8 +165,8 @@ def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
 
 def _models_of_clients(chosen: Sequence[str]) -> list[str]:
     """As the server's, where that is named: what was uploaded is known elsewhere, and the default is nobody's."""
-    named = [each.partition("=")[2] for each in chosen if each.startswith("server_model=")]
-    return [f"model={name}" for name in named[-1:] if name in choices("model")]
+    named = value_for("server_model", chosen)
+    return [f"model={named}"] if named in choices("model") else []
 
 
 def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:

@@ -1,9 +1,14 @@
 """What a command sets and nothing reads: no mistake in a sweep, in which other jobs read it, but worth a note."""
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from oneshot_fl.config.words import key_of
+from omegaconf import DictConfig
+
+from oneshot_fl.config.clients import client_nodes, kinds
+from oneshot_fl.config.words import key_of, values_of
+from oneshot_fl.fits import shown
 
 OF_STUDENTS = ("student_optimizer", "student_schedule")
 """Settings that all methods' students share (`distill`), unless a method has its own."""
@@ -12,19 +17,21 @@ OF_CLASSIFIERS = ("epochs", "batch_size", "optimizer", "augmentation", "sam")
 
 
 def unread_words(settings: Mapping[str, Any], words: Iterable[str]) -> list[str]:
-    """A line for every word of a command that sets what nothing reads.
+    """A line for every word of a command that sets what nothing reads, or less than it says.
 
     Args:
         settings: the whole configuration, resolved.
         words: the command's overrides.
     """
-    unread = {**_of_others_students(settings), **_of_classifiers(settings)}
-    return [
+    unread = {**_of_others_students(settings), **_of_classifiers(settings), **_of_others_rates(settings)}
+    given = list(words)
+    lines = [
         f"{word}: nothing reads it, as {why}"
-        for word in words
+        for word in given
         for key, why in unread.items()
         if f"{key_of(word).replace('/', '.')}.".startswith(f"{key}.")
     ]
+    return [*lines, *_merged(settings, given)]
 
 
 def _of_others_students(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -36,6 +43,23 @@ def _of_others_students(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _of_classifiers(settings: Mapping[str, Any]) -> dict[str, str]:
     """Keys of classifiers' training, where no client trains one."""
-    if {*(settings["clients"]["kinds"] or ())} != {"cvae"}:
+    if "classifier" in kinds(DictConfig(settings)):
         return {}
     return {f"clients.{name}": "all clients train conditional VAEs, by clients.cvae" for name in OF_CLASSIFIERS}
+
+
+def _of_others_rates(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Learning rates of architectures that no client has."""
+    rates = settings["clients"]["lr_of"] or {}
+    own = {node.name for node in client_nodes(DictConfig(settings))} if rates else set()
+    return {f"clients.lr_of.{name}": f"no client trains {name}" for name in rates if name not in own}
+
+
+def _merged(settings: Mapping[str, Any], words: Iterable[str]) -> Iterator[str]:
+    """Shares of kinds that stand beside those of the chosen files, where a command may mean them to be all."""
+    there = settings["clients"]["kinds"]
+    for word in words:
+        given = values_of(word) if key_of(word) == "clients.kinds" else None
+        if given and isinstance(given[1][-1], dict) and isinstance(there, dict) and {*given[1][-1]} != {*there}:
+            alone = shlex.join(["~clients.kinds", f"+{word.lstrip('+')}"])
+            yield f"{word}: stands beside what is chosen already, {shown(there)}; for these shares alone write {alone}"

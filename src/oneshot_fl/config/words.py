@@ -110,6 +110,12 @@ def values_of(word: str) -> tuple[str, list[Any]] | None:
     return override.key_or_group, list(override.sweep_iterator(Transformer.identity))
 
 
+def value_for(key: str, words: Iterable[str]) -> Any:
+    """The value that the last override of a key gives it; None where none does."""
+    given = [found[1][-1] for word in words if key_of(word) == key and (found := values_of(word))]
+    return given[-1] if given else None
+
+
 def _read(word: str) -> Override | None:
     if word.startswith("-") or "=" not in word:
         return None

@@ -90,6 +90,13 @@ def _complaint(*overrides: str) -> str:
             "method=fedavg ++method.source.reset=true",
             ["method.source.reset=True: method=fedavg has no source", "in a sweep of theirs"],
         ),
+        ("++attack.clients=2", ["attack.clients=2: no attack is chosen (no attack._target_)", "in a sweep of theirs"]),
+        ("++hearing.x=2", ["hearing.x=2: no hearing is chosen"]),
+        ("method=feddf +proxy.data=mnist +proxy.root=.", ["proxy.data: proxy=noise is", "choose proxy=dataset"]),
+        ("method=fedchorus method.source.recitals=null", ["to leave it out write ~method.source.recitals"]),
+        ("evaluate.ensembles.uniform=null", ["to leave it out write ~evaluate.ensembles.uniform"]),
+        ("logger=csv logger.csv=null", ["to leave it out write ~logger.csv"]),
+        ("method=fedavg method/init=fresh", ["choose method/init=average, or a method that makes images"]),
         (
             "method=fedavg ++method.objective.adv.weight=0",
             ["method.objective.adv: there is no such term here (none)"],
@@ -159,7 +166,15 @@ def _complaint(*overrides: str) -> str:
         ("method=ot server_model=lenet5", ["method=ot", "one architecture"]),
         ("method=ot model=resnet18", ["method=ot", "ResNet", "model=cnn2"]),
         ("clients.epochs=[1,2", ["clients.epochs=[1,2"]),
-        ("method=dense method.ensemble=null", ["method.ensemble=null", "method.objective.ce asks", "ensemble=uniform"]),
+        (
+            "method=dense method.ensemble=null",
+            ["method.ensemble=null", "method.objective.ce asks", "instance method/ensemble=uniform"],
+        ),
+        (
+            "method=fedcvae_ens clients=half_cvae "
+            "+method.student.kl={_target_:oneshot_fl.parts.terms.Distillation,weight:1,temperature:1}",
+            ["method.student.kl asks", "instance +method/ensemble=uniform"],
+        ),
         (
             "method=fedmho clients=half_cvae +method/perturb=hard",
             ["method.ensemble=null", "method.perturb asks", "~method.perturb"],

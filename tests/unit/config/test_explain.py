@@ -130,7 +130,9 @@ def test_other_errors_keep_their_kind_and_their_words():
 
 
 def test_a_key_of_another_choice_is_told_apart_from_one_that_nothing_has():
-    assert "another one has" in no_such_key("partition.alpha", all_keys())
+    assert "no such key, proxy=holdout has; --cfg job" in no_such_key("proxy.fraction", all_keys())
+    assert "no such key, logger=wandb has; --cfg job" in no_such_key("logger.wandb.project", all_keys())
+    assert "partition=dirichlet or partition=dirichlet_" in no_such_key("partition.alpha", all_keys())
     assert "did you mean partition.alpha?" in no_such_key("partition.alhpa", all_keys())
 
 
@@ -162,8 +164,8 @@ def test_a_name_that_is_near_counts_before_a_key_that_is_long_and_alike():
 )
 def test_a_key_of_what_a_sweep_chooses_is_told_with_the_word_that_sets_it_in_all_jobs(words, swept):
     line = explain(HydraException("Could not override 'attack.clients'."), words)
-    assert ("write ++attack.clients=..., and choose none that does not take it" in line) == swept
-    assert ("another one has" in line) != swept
+    assert ("write ++attack.clients=..., and sweep over none but choices that take it" in line) == swept
+    assert ("attack=zero" in line) != swept
 
 
 def test_a_key_of_a_group_of_which_nothing_is_chosen_is_told_with_the_word_that_chooses_one():

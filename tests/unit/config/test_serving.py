@@ -115,6 +115,7 @@ def test_what_happened_before_the_uploads_has_no_place_here(override):
         (["method=fedmho"], "nobody uploaded one"),
         (["method=dfdg"], "label counts"),
         (["recite.labels=counts"], "not every upload tells"),
+        (["++recite.labels=counts"], "not every upload tells"),
         (["method=nope"], "there is no such choice"),
         (["distill.rounds=-1"], "distill.rounds"),
         (["evaluate=fidelity"], r"^evaluate\.fidelity: only runs"),
@@ -206,7 +207,8 @@ def test_only_uploads_of_one_architecture_are_stacked():
 
 
 def test_a_server_named_as_the_uploads_are_averages_them():
-    serving, _ = _serving("method=fedavg", "server_model=lenet5", names=("lenet5", "lenet5"))
+    for word in ("server_model=lenet5", "++server_model=lenet5", "server_model='lenet5'"):
+        serving, _ = _serving("method=fedavg", word, names=("lenet5", "lenet5"))
     assert serving.student.architectures[0].name == "lenet5"
     with pytest.raises(OneshotError, match="averaging needs uploads of the server's architecture"):
         _serving("method=fedavg", "server_model=lenet5")

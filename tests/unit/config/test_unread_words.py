@@ -1,3 +1,5 @@
+import shlex
+
 import pytest
 
 from oneshot_fl.config.compose import composed, plain
@@ -30,6 +32,7 @@ def test_words_that_set_what_the_methods_student_has_of_its_own_are_told(overrid
         ("clients=all_cvae", "clients.optimizer.lr=0.5", True),
         ("clients=all_cvae", "clients/optimizer=adam", True),
         ("clients.kinds={cvae: 1}", "clients.epochs=3", True),
+        ("clients.kinds={classifier: 0, cvae: 1}", "clients.epochs=3", True),
         ("clients=all_cvae", "clients.cvae.epochs=3", False),
         ("clients=all_cvae", "clients.seed=3", False),
         ("clients=half_cvae", "clients.epochs=3", False),
@@ -39,3 +42,21 @@ def test_words_that_set_what_the_methods_student_has_of_its_own_are_told(overrid
 def test_words_of_classifiers_are_told_where_no_client_trains_one(chosen, word, told):
     lines = unread_words(plain(composed(chosen, "method=fedcvae_ens", word)), [chosen, word])
     assert lines == [f"{word}: nothing reads it, as all clients train conditional VAEs, by clients.cvae"] * told
+
+
+@pytest.mark.parametrize(("name", "told"), [("lenet5", True), ("cnn2", False)])
+def test_a_learning_rate_of_an_architecture_that_no_client_has_is_told(name, told):
+    word = f"+clients.lr_of.{name}=0.1"
+    lines = unread_words(plain(composed("model=cnn2", word)), [word])
+    assert lines == [f"{word}: nothing reads it, as no client trains {name}"] * told
+
+
+def test_shares_that_stand_beside_those_of_a_file_are_told_with_what_sets_them_alone():
+    word = "clients.kinds={cvae: 1}"
+    (line,) = unread_words(plain(composed("clients=half_cvae", word)), [word])
+    assert line.startswith(f"{word}: stands beside what is chosen already, {{'classifier': 1, 'cvae': 1}}; ")
+    alone = shlex.split(line.partition(" alone write ")[2])
+    settings = plain(composed("clients=half_cvae", *alone))
+    assert (settings["clients"]["kinds"], unread_words(settings, alone)) == ({"cvae": 1}, [])
+    both = "clients.kinds={classifier: 1, cvae: 2}"
+    assert unread_words(plain(composed("clients=half_cvae", both)), [both]) == []
