@@ -106,7 +106,7 @@ def test_a_run_is_remembered_and_the_same_one_is_done_before(runs, tmp_path, cap
 def test_what_no_run_has_left_is_not_written_over(runs, tmp_path, name):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("mine")
-    with pytest.raises(OneshotError, match=rf"run: holds {name}, which a run would write over"):
+    with pytest.raises(OneshotError, match=rf"run: holds {name}, which would be written over"):
         runs()
     assert (tmp_path / "run" / name).read_text() == "mine"
     (tmp_path / "run" / name).unlink()
@@ -115,7 +115,7 @@ def test_what_no_run_has_left_is_not_written_over(runs, tmp_path, name):
     (tmp_path / "run").rename(tmp_path / "first")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("mine")
-    with pytest.raises(OneshotError, match=rf"run: holds {name}, which a run would write over"):
+    with pytest.raises(OneshotError, match=rf"run: holds {name}, which would be written over"):
         runs()
 
 

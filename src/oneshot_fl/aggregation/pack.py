@@ -233,8 +233,11 @@ def _named(target: str, arguments: Mapping[str, Any], group: str) -> dict[str, A
 
 def _arguments_of(target: str) -> str:
     """What to say of a model whose tensors are others, where it is built by arguments."""
-    taken = [name for name in taken_by(called_by(target, target)) if name != "spec"] if "." in target else []
-    return f"; --arg NAME=VALUE tells what it is built with: {', '.join(taken)}" if taken else ""
+    if "." not in target:
+        return ""
+    taken = [name for name in taken_by(called_by(target, target)) if name != "spec"]
+    told = f"; --arg NAME=VALUE tells what it is built with: {', '.join(taken)}" if taken else ""
+    return f"{told}; where it was changed after that, give a function of your own that does both, --model MODULE.NAME"
 
 
 @torch.no_grad()

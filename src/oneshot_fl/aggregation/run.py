@@ -33,14 +33,14 @@ from oneshot_fl.pipeline import assess, serve
 from oneshot_fl.process import Interrupted, say
 from oneshot_fl.recipe import described
 from oneshot_fl.reporting.about import outcome
-from oneshot_fl.reporting.earlier import tell_of_export
+from oneshot_fl.reporting.earlier import require_no_others, tell_of_export
 from oneshot_fl.reporting.run_result import Served
 from oneshot_fl.reporting.server_file import server_description, write_server
 from oneshot_fl.session import session
 from oneshot_fl.sweeps.alone import LOCK, alone_in
 from oneshot_fl.tracking.progress import terminal
 
-REPORT = "report.html"
+REPORT, REPORT_DATA = "report.html", "report.json"
 WHITE = "uploads tell which value is white, all of them the same (oneshot-fl pack --max-value)"
 """What is to be done where test images have more than 8 bits."""
 STRICT = "--strict: nothing is made where an upload is turned away"
@@ -70,12 +70,14 @@ def aggregate(
 
     Raises:
         NothingLeftError: no upload can be used, and it is not `strict`.
-        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run, or another
-            process works there; or an upload was turned away, and it is `strict`.
+        OneshotError: something is wrong with the uploads, the overrides, or the test set; `out` holds a run
+            or somebody else's files, or another process works there; or an upload was turned away, and it is `strict`.
     """
     _check_apart(uploads, out)
     _check_holds_no_run(out)
     require_own(out / REPORT, is_report, "report of an aggregation", "another folder")
+    if not (out / LOCK).exists():  # else one that was stopped may have left no more than some of its files
+        require_no_others(out, also=(REPORT_DATA,))
     new = not out.exists()
     make_folder(out)
     with _left_as_it_was(out, new=new), alone_in(out, wait=False):
@@ -292,7 +294,7 @@ def _written(
     )
     tell_of_export(out)
     write_atomically(out / CONFIG, yaml.safe_dump(dict(plan.config), sort_keys=False))
-    write_atomically(out / "report.json", json.dumps(report, indent=1))
+    write_atomically(out / REPORT_DATA, json.dumps(report, indent=1))
     write_atomically(out / REPORT, as_html(report))
     write_atomically(out / SUMMARY, json.dumps(summary, indent=1))
     console.print(f"{_told(summary)}; report: {out / REPORT}", soft_wrap=True)

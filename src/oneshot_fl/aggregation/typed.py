@@ -11,6 +11,9 @@ from typing import Any
 from oneshot_fl.data.class_names import class_name
 from oneshot_fl.errors import OneshotError
 
+PYTHONS = {"True": True, "False": False, "None": None}
+"""As Python writes them; as texts all three would be true."""
+
 
 def class_names(option: str, text: str) -> list[str]:
     """Names between commas; one that has a comma itself stands between double quotes.
@@ -37,7 +40,7 @@ def numbers(option: str, text: str) -> list[float]:
 
 
 def argument(text: str) -> tuple[str, Any]:
-    """`key=value`, the value in JSON or, where it is none, as text.
+    """`key=value`, the value in JSON, `True`, `False` or `None`, and as text where it is none of these.
 
     Raises:
         OneshotError: it is nothing of that kind, or holds a number that is not finite.
@@ -48,7 +51,7 @@ def argument(text: str) -> tuple[str, Any]:
     try:
         return key, _value(value, f"--arg {text}")
     except ValueError:
-        return key, value
+        return key, PYTHONS.get(value, value)
 
 
 def _number(text: str, option: str) -> float:

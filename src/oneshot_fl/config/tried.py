@@ -19,6 +19,7 @@ from oneshot_fl.models.trial import (
     answered,
     are_probabilities,
     require_all_in_state,
+    tell_of_batches,
 )
 from oneshot_fl.parts.decoders import flaw_of_drawn
 from oneshot_fl.seeds import seeded, torch_generator
@@ -80,6 +81,8 @@ def require_runs(
 ) -> None:
     """Whether a model takes its images, or makes them, two and one of them, and answers in the shape that it should.
 
+    A line tells of one whose answers hold for the batch alone.
+
     Args:
         model: in evaluation mode.
         told: what its file says.
@@ -113,6 +116,9 @@ def require_runs(
             raise OneshotError(f"{name}: its model {OTHERWISE}")
     if not classifies:
         _require_draws(model, latent=most[0].shape[1], spec=spec, name=name)
+    elif any(each.is_foreign for each in known):  # ours do not, nor do torchvision's
+        (drawn,) = inputs_of(told, known, max(COUNTS), drawn=True)
+        tell_of_batches(model, drawn, name)
 
 
 def _require_draws(decoder: nn.Module, *, latent: int, spec: DataSpec, name: str) -> None:

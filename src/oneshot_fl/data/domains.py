@@ -80,7 +80,7 @@ def _find_domains(folder: Path, places: dict[str, Path], domains: Names | None) 
     if missing := [name for name in names if name not in there]:
         raise OneshotError(
             f"data.root: {folder} lacks {', '.join(missing)}; it needs <domain>/<class>/* images of the domains "
-            f"{', '.join(names)} (data.domains){_read_as_numbers(domains or ())}"
+            f"{', '.join(names)} (data.domains){_read_as_numbers('data.domains', domains or ())}"
         )
     if len(names) < 2:
         raise OneshotError(
@@ -95,7 +95,9 @@ def _one_of(names: Sequence[str], held_out: Label | None) -> str:
     if held_out is not None and _name(held_out) in names:
         return _name(held_out)
     given = "has no value" if held_out is None else f"there is no domain {held_out}"
-    remedy = f"set it to the domain to test on, one of {', '.join(names)}{_read_as_numbers([held_out])}"
+    remedy = (
+        f"set it to the domain to test on, one of {', '.join(names)}{_read_as_numbers('data.held_out', [held_out])}"
+    )
     raise OneshotError(f"data.held_out: {given}; {remedy}")
 
 
@@ -104,7 +106,8 @@ def _name(domain: Label) -> str:
     return class_name(str(domain))
 
 
-def _read_as_numbers(wanted: Iterable[Label | None]) -> str:
+def _read_as_numbers(key: str, wanted: Iterable[Label | None]) -> str:
     """What to do about names of which a command line makes numbers: 2023_01 is 202301 there."""
     numbers = any(isinstance(each, int) for each in wanted)
-    return "; a name that reads as a number stands in two kinds of quotes, 'data.held_out=\"2023_01\"'" * numbers
+    example = f'{key}="2023_01"' if key == "data.held_out" else f'{key}=["2023_01",...]'
+    return f"; a name that reads as a number stands in two kinds of quotes, '{example}'" * numbers

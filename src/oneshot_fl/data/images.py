@@ -220,9 +220,9 @@ def labelled(
     if not files:
         raise OneshotError(f"{key}: no image file in {folder}/<class>/ ({endings})")
     if empty := [name for name in classes if not found.get(name) and (complete or name in found)]:
+        instead = "class everywhere" if complete else "folder"
         raise OneshotError(
-            f"{key}: {folder} has no image file of {', '.join(empty)} ({endings}): add some, or remove the class "
-            "everywhere"
+            f"{key}: {folder} has no image file of {', '.join(empty)} ({endings}): add some, or remove the {instead}"
         )
     return files
 

@@ -21,6 +21,8 @@ Deviations from both:
 - Eq. 11 is evaluated on the stored images, as in the code; Algorithm 1 perturbs them first.
 - `method=co_boosting` alone runs by FedHydra's protocol (Sec. 4.1.5), shared by all methods. The code's student (weight
   decay 1e-4, cosine annealing) is `protocol=co_boosting`; its gradient clipping and optimised z are left out.
+- No crop and flip of stored images for the weights and the student, images stay float instead of being cut to 8-bit
+  files, and the last round is reported: the code does the first on CIFAR-10 and reports the best test accuracy.
 - The appendix's 20% of the training set for FedDF is `proxy=holdout`, taken from every client of every method.
 """
 

@@ -23,6 +23,8 @@ Deviations from the code:
 - Images stay float instead of being cut to 8-bit files.
 - Learning rates, batch size, T_g and T_G are the protocol's (FedHydra Sec. 4.1.5), shared by all methods, not the
   README's 0.005, 256, 200 and 30.
+- Its clients leave training mode of batch normalisation after their first local epoch. Here they train as for all
+  methods.
 - The reported number is the last round's; the code reports the best test accuracy over rounds.
 
 `method=dense_co_boosting` is the DENSE of Co-Boosting's code, which its tables (and probably FedHydra's) compare with:

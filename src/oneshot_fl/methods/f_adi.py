@@ -19,7 +19,8 @@ Weights are the code's for CIFAR-10 (bn 10, tv 2.5e-5, Adam 0.05), with ImageNet
 the CIFAR-10 script leaves at 0.
 JS is the code's: the mean KL divergence from the mixture to each, of probabilities clipped to [0.01, 0.99]; its own
 definition has them the other way round.
-Deviations: T_G steps per batch as for all methods here (ADI takes 1,000 to 2,000); no random shift of the images.
+Deviations: T_G steps per batch as for all methods here (ADI takes 1,000 to 2,000); labels are drawn, as for all
+methods here (ADI has 0..c-1 in turn); no random shift of the images.
 """
 
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ enters its last layer; n_k: its label counts; H: entropy.
 | Eq. 10: student: T^2 KL(teacher, student), both softened by T = 2 | `parts.terms.Distillation` | `method.student.kl` |
 | Eq. 10': in colour of x moved and mirrored likewise, afresh in every step | `parts.moved` | `method.perturb` |
 | Eq. 11: + CE(student, y) on recitals only | `parts.terms.LabelCrossEntropy` | `method.student.ce` |
-| of those that show y to the client whose they are: argmax p_k(x) = y | `parts.recitals.shown` | - |
+| of those that show y to the client whose they are, argmax p_k(x) = y; others by 2^-10 | `parts.recitals.shown` | - |
 | Eq. 12: w_k ~ exp(-doubt H(p_k)) sum_y s_y q_k(y), s: the student | `sent` | `.self_doubt` |
 | q_k(y): client k's share of the recitals for y | `shown_shares` | - |
 | Eq. 12': of all samples of y (tested, where there are label counts) | `SelfGated` | `evaluate.ensembles` |

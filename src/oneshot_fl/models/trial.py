@@ -167,13 +167,18 @@ def _require_logits(architecture: Architecture, spec: DataSpec) -> None:
     _require_trainable_logits(model, blank, name)
     drawn = torch.rand(blank.shape, generator=torch_generator(0, "trial"))
     require_all_in_state(model, architecture.student(spec, seed=1).eval(), [drawn], name)
-    together = model(drawn)
-    if not alike(model(drawn), together):
+    if not alike(model(drawn), model(drawn)):
         raise OneshotError(f"{name}: {OTHERWISE}")
-    if not alike(torch.cat([model(image) for image in drawn.split(1)]), together):
+    tell_of_batches(model, drawn, name)
+
+
+@torch.no_grad()
+def tell_of_batches(model: nn.Module, images: Tensor, name: str) -> None:
+    """A line where a model in evaluation mode says of images `[b, C, H, W]`, one by one, what it does not of all."""
+    if not alike(torch.cat([model(image) for image in images.split(1)]), model(images)):
         say(
             f"{name}: answers an image otherwise beside others, as batch normalisation without running statistics "
-            "does: its accuracy is that of batches of evaluate.batch_size, and of images one by one another"
+            "does: what it says of one, and its accuracy, hang on which are shown at once (evaluate.batch_size)"
         )
 
 

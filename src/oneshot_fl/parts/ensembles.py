@@ -165,7 +165,7 @@ class EntropyWeighted(Fixed):
     """The clients' probabilities, weighted an image by confidence: w_k(x) ~ exp(-sharpness H(p_k(x))).
 
     No client can shout the others down: whatever it uploads, it is one weight below 1 of probabilities (FedChorus,
-    Eqs. 5-6). With sharpness 0 it is the plain average of probabilities.
+    Eq. 9'). With sharpness 0 it is the plain average of probabilities.
     """
 
     def __init__(self, server: Server, *, sharpness: NotNegative) -> None:

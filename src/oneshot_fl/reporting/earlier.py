@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,24 @@ def require_free(folder: Path) -> None:
             nor a summary says that a run left it.
     """
     _tell_of_result(folder)
+    require_no_others(folder)
+
+
+def require_no_others(folder: Path, *, also: Sequence[str] = ()) -> None:
+    """Whether what is called like a result's files was left by one.
+
+    Args:
+        also: names of more such files.
+
+    Raises:
+        OneshotError: a file is not, and would be written over or removed.
+    """
     if any((folder / name).is_file() for name in (TRACE, SUMMARY)):
         return
-    if found := [name for name in LEFT if (folder / name).is_file()]:
+    if found := [name for name in (*LEFT, *also) if (folder / name).is_file()]:
         raise OneshotError(
-            f"{folder}: holds {found[0]}, which a run would write over, and no run lies there; choose another folder, "
-            "or move that away"
+            f"{folder}: holds {found[0]}, which would be written over, and no result lies there; choose another "
+            "folder, or move that away"
         )
 
 

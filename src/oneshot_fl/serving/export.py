@@ -30,6 +30,10 @@ from oneshot_fl.serving.model import ServedModel
 TOLERANCE = 1e-4
 """Of the largest logit, or of 1 where all are smaller: further apart, and nothing is written."""
 OTHERWISE = "another folder with --out"
+OF_VALUES = "what it computes depends on the values of its images, as in `if x.max() > 1`"
+OF_A_COUNT = "it takes the number of its images for a constant, as by `len(x)`, where `x.shape[0]` is none"
+FIXED_COUNT = ("Constraints violated", "invalid dimensions")
+"""What torch, and the runtime of ONNX, say of a model that takes as many images as it was exported with."""
 BATCHES = (1, 5)
 """Sizes of the batches that are compared."""
 Runner = Callable[[Tensor], list[Tensor]]
@@ -200,10 +204,9 @@ def _exporting(option: str) -> Iterator[None]:
     except OneshotError:
         raise
     except Exception as error:  # whatever torch, ONNX or the model itself raises is its answer to this model
-        raise OneshotError(
-            f"export {option}: this model cannot be exported, often because what it computes depends on the values of "
-            f"its images, as in `if x.max() > 1` ({named_line(_first_cause(error))})"
-        ) from error
+        cause = named_line(_first_cause(error))
+        why = OF_A_COUNT if any(words in cause for words in FIXED_COUNT) else OF_VALUES
+        raise OneshotError(f"export {option}: this model cannot be exported, often because {why} ({cause})") from error
     finally:
         logging.disable(logged)
 

@@ -145,15 +145,14 @@ def save(project: str, entity: str | None) -> list[str]:
     """Write report and workspace into a W&B project, and return their addresses.
 
     Raises:
-        OneshotError: nobody is logged in, or W&B refuses.
+        OneshotError: what it needs is not installed, nobody is logged in, or W&B refuses.
     """
+    _reports()
     import wandb
 
     try:
         owner = entity or wandb.Api().default_entity or ""
         return [report(project, owner).save().url, workspace(project, owner).save().url]
-    except OneshotError:
-        raise
     except Exception as error:  # wandb-workspaces raises bare exceptions over whatever W&B answers
         raise OneshotError(
             f"dashboard: Weights & Biases did not take it ({one_line(error)}); log in with `wandb login`, or write it "

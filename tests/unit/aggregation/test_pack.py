@@ -412,7 +412,8 @@ def test_a_class_that_answers_others_than_were_named_is_told_with_the_option(of_
 
 def test_tensors_of_other_shapes_are_told_with_the_arguments_that_the_class_takes(of_hospital):
     assert of_hospital(in_channels=1).endswith(
-        "the file has (4, 2)); --arg NAME=VALUE tells what it is built with: in_channels, n_classes, hidden"
+        "the file has (4, 2)); --arg NAME=VALUE tells what it is built with: in_channels, n_classes, hidden; where it "
+        "was changed after that, give a function of your own that does both, --model MODULE.NAME"
     )
 
 

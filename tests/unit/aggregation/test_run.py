@@ -117,6 +117,18 @@ def test_strict_stops_and_nothing_left_is_3(uploads, call, folder, tmp_path):
     assert call(str(tmp_path / "absent"), "--out", str(tmp_path / "out"))[0] == 2
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "server.safetensors", "metrics.csv", "report.json"])
+def test_somebodys_files_are_not_written_over_but_those_of_one_that_was_stopped_are(name, uploads, call, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    code, printed = call(uploads, "--out", str(out), "method=fedavg")
+    assert (code, f"{out}: holds {name}, which would be written over" in printed) == (2, True), printed
+    assert [path.name for path in out.iterdir()] == [name]
+    (out / ".lock").touch()
+    assert call(uploads, "--out", str(out), "method=fedavg")[0] == 0
+
+
 @pytest.mark.parametrize("end", [Interrupted(2), OneshotError("no")])
 def test_one_that_fails_or_is_stopped_tells_of_the_earlier_model(end, tmp_path, capsys):
     (tmp_path / "server.safetensors").touch()

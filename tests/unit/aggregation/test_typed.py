@@ -18,9 +18,13 @@ def test_what_is_no_number_is_named(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), ("true", True), ("[1, 2.5]", [1, 2.5]), ("wide", "wide"), ("a=b", "a=b"), ("", "")]
+    ("text", "value"),
+    [
+        *[("1", 1), ("[1, 2.5]", [1, 2.5]), ("wide", "wide"), ("a=b", "a=b"), ("", "")],
+        *[("true", True), ("True", True), ("false", False), ("False", False), ("null", None), ("None", None)],
+    ],
 )
-def test_an_argument_is_json_or_text(text, value):
+def test_an_argument_is_json_or_one_of_pythons_or_text(text, value):
     assert argument(f"width={text}") == ("width", value)
 
 

@@ -76,6 +76,23 @@ def test_a_model_that_answers_otherwise_every_time_is_told():
     require_runs(no_numbers.eval(), TOLD, (), "one")
 
 
+class ByBatch(nn.Linear):
+    """Takes the mean of all images from each."""
+
+    def __init__(self) -> None:
+        super().__init__(SMALL.size**2, SMALL.classes)
+
+    def forward(self, x):
+        return super().forward((x - x.mean(dim=0)).flatten(1))
+
+
+def test_a_model_whose_answer_to_an_image_hangs_on_the_others_is_told(capsys):
+    told = replace(TOLD, architectures=({"_target_": f"{__name__}.ByBatch"},))
+    known = architectures(told, allow=[f"{__name__}.ByBatch"])
+    require_runs(ByBatch().eval(), told, known, "one")
+    assert "oneshot_fl: one: answers an image otherwise beside others" in capsys.readouterr().err
+
+
 def test_one_answer_for_two_classes_is_told_with_the_remedy():
     one = nn.Sequential(nn.Flatten(), nn.Linear(SMALL.size**2, 1)).eval()
     two = replace(TOLD, class_names=("a", "b"), spec=replace(SMALL, classes=2))

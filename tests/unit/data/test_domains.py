@@ -66,12 +66,15 @@ def test_domains_that_are_numbers(folder):
 
 
 @pytest.mark.parametrize(
-    ("held_out", "domains", "line"),
-    [(202301, None, r"there is no domain 202301; .*2023_01.* "), ("photo", [202301, "photo"], r"lacks 202301; .* ")],
+    ("held_out", "domains", "line", "quoted"),
+    [
+        (202301, None, r"there is no domain 202301; .*2023_01.* ", r"data\.held_out=\"2023_01\""),
+        ("photo", [202301, "photo"], r"lacks 202301; .* ", r"data\.domains=\[\"2023_01\",\.\.\.\]"),
+    ],
 )
-def test_a_name_of_which_hydra_makes_another_number_is_told_with_its_quotes(folder, held_out, domains, line):
+def test_a_name_of_which_hydra_makes_another_number_is_told_with_its_quotes(folder, held_out, domains, line, quoted):
     (folder / "sketch").rename(folder / "2023_01")
-    with pytest.raises(OneshotError, match=line + r"in two kinds of quotes, 'data\.held_out=\"2023_01\"'$"):
+    with pytest.raises(OneshotError, match=rf"{line}in two kinds of quotes, '{quoted}'$"):
         _load(folder, held_out, domains=domains)
 
 

@@ -16,7 +16,7 @@ from oneshot_fl.code import digest
 from oneshot_fl.data.decode import Decoding, Tones, decode
 from oneshot_fl.data.decode_all import decode_all
 from oneshot_fl.data.image_folder import image_folder
-from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in, read_images
+from oneshot_fl.data.images import Unusable, images_and_unusable_in, images_in, labelled, read_images, tree_by_class
 from oneshot_fl.errors import OneshotError
 from tests.damage import forbid
 from tests.unit.data.image_files import write_image
@@ -210,6 +210,15 @@ def test_a_class_without_test_images_is_refused_by_name(folder, leave_folder):
         (folder / "test" / "bee").mkdir()
     with pytest.raises(OneshotError, match=r"^data\.root: .*test has no image file of bee "):
         _load(folder)
+
+
+@pytest.mark.parametrize(("complete", "remedy"), [(True, "class everywhere"), (False, "folder")])
+def test_an_empty_folder_is_told_with_what_may_be_removed(folder, complete, remedy):
+    shutil.rmtree(folder / "test" / "bee")
+    (folder / "test" / "bee").mkdir()
+    found = tree_by_class(folder / "test")
+    with pytest.raises(OneshotError, match=rf"no image file of bee \(.*\): add some, or remove the {remedy}$"):
+        labelled(folder / "test", found, ["ant", "bee"], complete=complete)
 
 
 def test_hidden_folders_and_files_are_neither_classes_nor_images(folder):

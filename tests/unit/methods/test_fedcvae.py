@@ -83,6 +83,7 @@ def test_the_servers_decoder_learns_in_training_mode_in_every_round():
     source, modes = _source(partial(mlp, SMALL, latent=2, hidden=8), epochs=1), []
     for _ in range(2):
         source.make(Turn(None, lambda _: modes.append(source.decoder.training), None, torch_generator(0)))
+        assert not source.decoder.training
     assert modes == [True] * (2 * 240 // 16)
 
 

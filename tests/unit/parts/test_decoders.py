@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from oneshot_fl.errors import OneshotError
-from oneshot_fl.models.cvae import CVAE
+from oneshot_fl.models.cvae import CVAE, fedcvae
 from oneshot_fl.parts import view
 from oneshot_fl.parts.decoders import (
     DecoderSource,
+    draw,
     draw_noise,
     enough_by_label,
     shares_by_label,
@@ -18,7 +19,7 @@ from oneshot_fl.parts.decoders import (
 from oneshot_fl.parts.slots import Turn
 from oneshot_fl.parts.uploads import DecoderUpload
 from oneshot_fl.seeds import torch_generator
-from tests.parts import server_of
+from tests.parts import SMALL, server_of
 
 COUNTS = torch.tensor([[3, 1, 0], [1, 1, 0]])  # two decoders, three classes; 4 and 2 samples
 
@@ -31,6 +32,16 @@ def test_shares_in_proportion_to_the_counts():
 def test_shares_by_squares_give_every_class_the_same_budget():
     # 60 / 3 = 20 a class; class 0 by 9 : 1, class 1 by 1 : 1, class 2 is nobody's
     assert shares_by_squares(COUNTS, 60, torch.ones(2, 3, dtype=torch.bool)).tolist() == [[18, 10, 10], [2, 10, 10]]
+
+
+def test_an_image_hangs_on_no_other_and_drawing_leaves_running_statistics_as_they_are():
+    decoder, noise = fedcvae(SMALL, latent=2).decoder.train(), torch.randn(4, 2, generator=torch_generator(0))
+    before = {name: buffer.clone() for name, buffer in decoder.named_buffers()}
+    together = draw(decoder, torch.arange(4) % 3, noise, size=SMALL.size)[2]
+    alone = draw(decoder.train(), torch.zeros(1, dtype=torch.long), noise[:1], size=SMALL.size)[2]
+    torch.testing.assert_close(alone, together[:1])
+    assert before
+    assert all(torch.equal(buffer, before[name]) for name, buffer in decoder.named_buffers())
 
 
 def test_the_least_number_of_images_of_which_somebody_draws_one():

@@ -138,13 +138,14 @@ def test_the_newest_images_of_a_pool_of_bytes_are_as_models_see_them():
 def test_only_what_is_near_its_classs_mean_enters():
     # class 0: 0, 1, 2, 3, 14 (mean 4): of five the nearest two (2.5 rounded down) are 3 (1 away) and 2
     # class 1: 700, 701, 702, 710 (mean 703.25): the nearest two of four are 702 and 701; class 2: one alone stays
-    values = torch.tensor([0.0, 1.0, 2.0, 3.0, 14.0, 700.0, 701.0, 702.0, 710.0, 7.0])
-    labels = torch.tensor([0] * 5 + [1] * 4 + [2])
+    # class 3: 20 to 25 and 95 (mean 32.9): of seven the nearest three, as 3.5 is rounded down too
+    values = torch.tensor([0.0, 1, 2, 3, 14, 700, 701, 702, 710, 7, 20, 21, 22, 23, 24, 25, 95])
+    labels = torch.tensor([0] * 5 + [1] * 4 + [2] + [3] * 7)
     pool = Pool(server_of(), rounds=1, refill=False, nearest=0.5)
     pool.add(Entry(values.view(-1, 1, 1, 1), labels, values.view(-1, 1), torch.ones(len(labels))))
     (entry,) = pool.entries
-    assert entry.x.flatten().tolist() == [2.0, 3.0, 701.0, 702.0, 7.0]
-    assert entry.y.tolist() == [0, 0, 1, 1, 2]
+    assert entry.x.flatten().tolist() == [2, 3, 701, 702, 7, 23, 24, 25]
+    assert entry.y.tolist() == [0, 0, 1, 1, 2, 3, 3, 3]
     assert torch.equal(entry.answers.flatten(), entry.x.flatten())
 
 

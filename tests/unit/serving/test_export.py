@@ -163,14 +163,25 @@ class Branching(torch.nn.Linear):
         return logits / 2 if logits.max() > 1 else logits
 
 
+class Counting(torch.nn.Linear):
+    """A model that takes the number of its images for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.view(len(x), -1))
+
+
 @pytest.mark.parametrize(("name", "option"), [("torch", "--torch-export"), ("onnx", "--onnx")])
-def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, option):
+@pytest.mark.parametrize(("made", "why"), [(Branching, "depends on the values"), (Counting, r"x\.shape\[0\]` is none")])
+def test_a_model_that_torch_cannot_export_is_one_line(tmp_path, capfd, name, option, made, why):
     if name == "onnx":
         pytest.importorskip("onnxruntime")
-    target = f"{__name__}.Branching"
+    target = f"{__name__}.{made.__name__}"
     description = ModelDescription("classifier", ({"_target_": target},), SPEC, ("a", "b", "c"))
-    write_model(tmp_path / "a.safetensors", Branching().state_dict(), description)
-    with pytest.raises(OneshotError, match=rf"^export {option}: this model cannot be exported, .*depends on") as error:
+    write_model(tmp_path / "a.safetensors", made().state_dict(), description)
+    with pytest.raises(OneshotError, match=rf"^export {option}: this model cannot be exported, .*{why}") as error:
         export(tmp_path / "a.safetensors", None, [name], allow=[target])
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400

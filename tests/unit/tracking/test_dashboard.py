@@ -116,8 +116,9 @@ def test_two_builds_say_the_same_but_for_drawn_ids():
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports", None)
-    with pytest.raises(OneshotError, match=r"oneshot-fl\[dashboard\]"):
-        parts()
+    for needing in (parts, lambda: save("p", None)):  # before anybody is asked to log in
+        with pytest.raises(OneshotError, match=r"oneshot-fl\[dashboard\]"):
+            needing()
 
 
 def test_what_weights_and_biases_refuses_is_one_line():
