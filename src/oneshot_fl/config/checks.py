@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from oneshot_fl.config.clients import nodes_of, server_models
 from oneshot_fl.config.compose import architecture, choices, plain
 from oneshot_fl.config.explain import explain, no_such_key
 from oneshot_fl.config.fileless import check_files
-from oneshot_fl.config.groups import CALLED, check_called, check_node, check_tables, check_top
+from oneshot_fl.config.groups import CALLED, check_called, check_node, check_tables, check_top, inside
 from oneshot_fl.config.hostile import check_attack
 from oneshot_fl.config.images import check_images
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, groups, looked_up
@@ -115,7 +114,7 @@ def _check_unknown(settings: dict[Any, Any]) -> None:
         )
     known = all_keys()
     for group in ("", "budget", "clients", "stratify", "recite", "distill", "evaluate.fidelity", "method"):
-        node = reduce(lambda inner, name: inner.get(name) or {}, group.split("."), settings) if group else settings
+        node = inside(settings, group) if group else settings
         names = [f"{group}.{name}".strip(".") for name in (node if isinstance(node, dict) else ())]
         if unknown := [name for name in names if name not in known]:
             raise OneshotError(no_such_key(unknown[0], known))
@@ -137,12 +136,9 @@ def _check_looked_up(settings: Mapping[str, Any]) -> None:
 def _check_groups(settings: dict[Any, Any]) -> None:
     """A name or number where a group of settings belongs; some slots of a method may be null."""
     for group in groups():
-        *outer, name = group.split("/")
-        node: Any = settings
-        for part in outer:
-            node = node.get(part) if isinstance(node, dict) else None
-        if isinstance(node, dict) and node.get(name) is not None:
-            check_group(group.replace("/", "."), node[name])
+        key = group.replace("/", ".")
+        if (node := inside(settings, key)) is not None:
+            check_group(key, node)
 
 
 def _check_missing(cfg: DictConfig) -> None:
@@ -225,7 +221,7 @@ def _check_lengths(settings: dict[Any, Any]) -> None:
 def _check_folders(settings: dict[Any, Any]) -> None:
     """Folders that are files, and stores that cannot be written."""
     for key in FOLDERS:
-        text = reduce(lambda node, name: node.get(name) or {}, key.split("."), settings)
+        text = inside(settings, key)
         if not isinstance(text, str):
             continue
         try:

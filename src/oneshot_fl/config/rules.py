@@ -112,15 +112,6 @@ def check_takes_spec(group: str, node: Mapping[str, Any]) -> None:
         )
 
 
-def check_settings(key: str, settings: Any, cls: type) -> None:
-    """Whether settings without a `_target_` fit a dataclass; the dotted key of the whole configuration is "".
-
-    Raises:
-        OneshotError: naming the first key that is wrong, and what would be right.
-    """
-    check_table(key, settings, parameters_of(cls))
-
-
 def parameters_of(cls: type) -> dict[str, Parameter]:
     """The fields of a dataclass that its call takes."""
     hints = get_type_hints(cls, include_extras=True)
@@ -130,7 +121,9 @@ def parameters_of(cls: type) -> dict[str, Parameter]:
 
 
 def check_table(key: str, settings: Any, table: Mapping[str, Any]) -> None:
-    """Whether settings fit a table of their names with a type hint, or a `Parameter`, each.
+    """Whether settings without a `_target_` fit a table of their names with a type hint, or a `Parameter`, each.
+
+    The dotted key of the whole configuration is "".
 
     Raises:
         OneshotError: naming the first key that is wrong, and what would be right.
@@ -294,7 +287,7 @@ def _check_inside(key: str, value: Mapping[Any, Any], hint: Any, given: frozense
         return check_call(key, value, given=given)
     for option in (hint, *get_args(hint)):
         if dataclasses.is_dataclass(option) and isinstance(option, type):
-            check_settings(key, value, option)
+            check_table(key, value, parameters_of(option))
     return None
 
 

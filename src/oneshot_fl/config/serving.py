@@ -1,6 +1,7 @@
 """The server's half of the configuration alone: uploads are there already, and nobody trains."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,9 +66,7 @@ def entrance_of(overrides: Sequence[str]) -> Entrance:
             minutes.
     """
     _check_overrides(overrides)
-    whole = _configuration([*_defaults(overrides), *overrides])
-    method, cfg = method_of(whole), without_hydras(whole)
-    with having_chosen(method):
+    with _configuration([*_defaults(overrides), *overrides]) as cfg:
         check_settings(cfg)
     _check_measured(cfg)
     needs = method_needs(cfg)
@@ -137,9 +136,7 @@ def _defaults(overrides: Sequence[str]) -> list[str]:
 
 def _recites(chosen: Sequence[str]) -> bool:
     """Whether the method has clients recite anyway, so that hearing them costs nothing more."""
-    whole = _configuration(chosen)
-    method, cfg = method_of(whole), without_hydras(whole)
-    with having_chosen(method):
+    with _configuration(chosen) as cfg:
         check_settings(cfg)
         return "recitals" in source_needs(cfg)
 
@@ -154,10 +151,8 @@ def _images(spec: DataSpec) -> list[str]:
 def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
     kinds = ["classifier"] * len(uploads.classifiers) + ["cvae"] * len(uploads.decoders)
     clients = [f"partition.clients={len(kinds)}", f"clients.kinds=[{','.join(kinds)}]"]
-    whole = _configuration(chosen, *clients, *_models_of_clients(chosen))
-    method, cfg = method_of(whole), without_hydras(whole)
-    uploads.require(method_needs(cfg), cfg.method.name)
-    with having_chosen(method):
+    with _configuration(chosen, *clients, *_models_of_clients(chosen)) as cfg:
+        uploads.require(method_needs(cfg), cfg.method.name)
         check(cfg)
         _check_measured(cfg)
         return bind_serving(cfg)
@@ -169,14 +164,16 @@ def _models_of_clients(chosen: Sequence[str]) -> list[str]:
     return [f"model={named}"] if named in choices("model") else []
 
 
-def _configuration(chosen: Sequence[str], *ours: str) -> DictConfig:
-    """Composed of what was chosen, by which errors explain themselves, and of what was not."""
+@contextmanager
+def _configuration(chosen: Sequence[str], *ours: str) -> Iterator[DictConfig]:
+    """Composed of what was chosen, by which errors explain themselves, and of what was not; the method is known."""
     try:
         whole: DictConfig = with_hydras(*chosen, *ours)
     except Exception as error:  # Hydra raises many kinds over what it cannot compose
         raise OneshotError(explain(error, chosen)) from error
     check_read(whole.hydra)
-    return whole
+    with having_chosen(method_of(whole)):
+        yield without_hydras(whole)
 
 
 def _as_uploaded(serving: Serving, architectures: Sequence[Architecture], spec: DataSpec) -> StudentPlan:

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from unicodedata import normalize
 
@@ -47,6 +47,7 @@ class Unusable:
         return OneshotError(f"{origin.setting}: {self.path} {self.what}: {self.remedy}")
 
 
+@cache
 def suffixes() -> tuple[str, ...]:
     """How the names of image files end: torchvision's list, and what Pillow reads besides without any other program."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
@@ -122,9 +123,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_image(name: str) -> bool:
-    from torchvision.datasets.folder import has_file_allowed_extension
-
-    return has_file_allowed_extension(name, suffixes())
+    return name.lower().endswith(suffixes())
 
 
 def _regular(path: Path) -> Path | Unusable:

@@ -13,10 +13,10 @@ from oneshot_fl.config.rules import (
     check_call,
     check_group,
     check_optimizer,
-    check_settings,
     check_table,
     check_takes_spec,
     check_value,
+    parameters_of,
 )
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.fits import problem, shown
@@ -435,8 +435,8 @@ SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 
 
 def test_settings_of_a_dataclass():
-    check_settings("clients", {"epochs": 1, "optimizer": SGD}, Training)
-    check_settings("", {"epochs": 1, "optimizer": SGD, "names": [], "inner": {"weight": 1}}, Training)
+    check_table("clients", {"epochs": 1, "optimizer": SGD}, parameters_of(Training))
+    check_table("", {"epochs": 1, "optimizer": SGD, "names": [], "inner": {"weight": 1}}, parameters_of(Training))
 
 
 @pytest.mark.parametrize(
@@ -460,14 +460,16 @@ def test_settings_of_a_dataclass():
 )
 def test_settings_that_a_dataclass_does_not_take(key, change, line):
     settings = {"epochs": 1, "optimizer": SGD, **change}
-    assert _line(lambda: check_settings(key, settings, Training)).startswith(line)
+    assert _line(lambda: check_table(key, settings, parameters_of(Training))).startswith(line)
 
 
 def test_a_missing_setting_is_named():
-    assert _line(lambda: check_settings("clients", {"optimizer": SGD}, Training)).startswith(
+    assert _line(lambda: check_table("clients", {"optimizer": SGD}, parameters_of(Training))).startswith(
         "clients.epochs: is missing, and clients needs it; set clients.epochs=..."
     )
-    assert _line(lambda: check_settings("clients", 5, Training)).startswith("clients=5: clients is a group of settings")
+    assert _line(lambda: check_table("clients", 5, parameters_of(Training))).startswith(
+        "clients=5: clients is a group of settings"
+    )
 
 
 def test_a_table_of_hints_does_as_well():
