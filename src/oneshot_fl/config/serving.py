@@ -161,7 +161,7 @@ def _composed(chosen: Sequence[str], uploads: Uploads) -> Serving:
 def _models_of_clients(chosen: Sequence[str]) -> list[str]:
     """As the server's, where that is named: what was uploaded is known elsewhere, and the default is nobody's."""
     named = value_for("server_model", chosen)
-    return [f"model={named}"] if named in choices("model") else []
+    return [f"model={named}"] if str(named) in choices("model") else []
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def test_the_gate_is_known_before_any_upload_is_and_what_is_wrong_with_it_said()
         (["method.student.kl.temperature=0"], "method.student.kl.temperature"),
         (["hearing=witnesses", "hearing.no_such=1"], "hearing.no_such"),
         (["server_model=cnn22"], "server_model"),
+        (["server_model=[cnn2]"], "server_model"),
         (["evaluate=fidelity"], "evaluate.fidelity"),
         (["evaluate.validation=proxy"], "evaluate.validation"),
     ],
