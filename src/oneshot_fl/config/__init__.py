@@ -54,8 +54,8 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     from oneshot_fl.config.compose import method_of, with_hydras, without_hydras
     from oneshot_fl.config.explain import explain
     from oneshot_fl.config.record import choices
+    from oneshot_fl.config.shadowed import check_read
     from oneshot_fl.config.single import left_out
-    from oneshot_fl.config.unread import check_read
     from oneshot_fl.config.words import check_no_hydras, check_words
     from oneshot_fl.errors import OneshotError
     from oneshot_fl.process import say

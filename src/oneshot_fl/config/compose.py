@@ -12,7 +12,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.unread import check_one_file, folders_of, place_of
+from oneshot_fl.config.shadowed import check_one_file, folders_of, place_of
 from oneshot_fl.errors import OneshotError, did_you_mean, one_line
 from oneshot_fl.recipe import Recipe
 

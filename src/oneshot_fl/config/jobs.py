@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import published_method
-from oneshot_fl.config.unread import check_read
+from oneshot_fl.config.shadowed import check_read
 
 
 class Composer:

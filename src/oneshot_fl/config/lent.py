@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oneshot_fl.config.compose import composed, plain, search_path
 from oneshot_fl.config.groups import CALLED, check_node
-from oneshot_fl.config.unread import check_one_file
+from oneshot_fl.config.shadowed import check_one_file
 from oneshot_fl.errors import OneshotError
 
 SHOWN = {"name", "cache", "download", "size", "channels", "max_value", "background", "mean", "std", "held_out"}

@@ -13,7 +13,7 @@ from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, 
 from oneshot_fl.config.explain import explain
 from oneshot_fl.config.needs import asking, method_needs, no_features, source_needs
 from oneshot_fl.config.rules import target_of
-from oneshot_fl.config.unread import check_read
+from oneshot_fl.config.shadowed import check_read
 from oneshot_fl.config.words import check_words, group_of, value_for
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line, one_line

@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 from oneshot_fl.config import experiment_of, resolved
 from oneshot_fl.config.named import source_code_of
 from oneshot_fl.config.record import choices
+from oneshot_fl.config.shadowed import check_read
 from oneshot_fl.config.single import left_out
-from oneshot_fl.config.unread import check_read
 from oneshot_fl.errors import OneshotError
 from oneshot_fl.job import job
 from oneshot_fl.process import say
