@@ -74,10 +74,7 @@ def aggregate(
             or somebody else's files, or another process works there; or an upload was turned away, and it is `strict`.
     """
     _check_apart(uploads, out)
-    _check_holds_no_run(out)
-    require_own(out / REPORT, is_report, "report of an aggregation", "another folder")
-    if not (out / LOCK).exists():  # else one that was stopped may have left no more than some of its files
-        require_no_others(out, also=(REPORT_DATA,))
+    _check_free(out)
     new = not out.exists()
     make_folder(out)
     with _left_as_it_was(out, new=new), alone_in(out, wait=False):
@@ -181,14 +178,17 @@ def _check_apart(uploads: Path, out: Path) -> None:
         )
 
 
-def _check_holds_no_run(out: Path) -> None:
-    """An earlier aggregation is made again from its uploads; what a run found may have taken days."""
+def _check_free(out: Path) -> None:
+    """An earlier aggregation is made again from its uploads; a run may have taken days, and other files are others'."""
     for path in (out / SUMMARY, out / TRACE):
         if what := _other_than_aggregation(path):
             raise OneshotError(
                 f"--out {out}: holds {what} ({path.name}), which would be replaced; choose another folder, or move "
                 "what is there away"
             )
+    require_own(out / REPORT, is_report, "report of an aggregation", "another folder")
+    if not (out / LOCK).exists():  # else one that was stopped may have left no more than some of its files
+        require_no_others(out, also=(REPORT_DATA,))
 
 
 def _other_than_aggregation(path: Path) -> str | None:

@@ -83,7 +83,7 @@ def check_no_rest(key: str, node: Any, lacking: str) -> None:
     """
     if not isinstance(node, Mapping) or not node:
         return
-    if not any(name == "_target_" or value is None or isinstance(value, Mapping) for name, value in node.items()):
+    if not any(name == "_target_" or isinstance(value, Mapping) for name, value in node.items()):
         name, value = next(iter(node.items()))
         raise OneshotError(
             f"{key}.{name}={shown(value)}: {lacking} (no {key}._target_); leave the key to those that have one, in a "

@@ -1,7 +1,7 @@
 """What a command sets and nothing reads: no mistake in a sweep, in which other jobs read it, but worth a note."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -16,22 +16,22 @@ OF_CLASSIFIERS = ("epochs", "batch_size", "optimizer", "augmentation", "sam")
 """Settings of local training that no conditional VAE shares (`clients`): it has `clients.cvae`."""
 
 
-def unread_words(settings: Mapping[str, Any], words: Iterable[str]) -> list[str]:
+def unread_words(settings: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """A line for every word of a command that sets what nothing reads, or less than it says.
 
     Args:
         settings: the whole configuration, resolved.
         words: the command's overrides.
     """
-    unread = {**_of_others_students(settings), **_of_classifiers(settings), **_of_others_rates(settings)}
-    given = list(words)
+    cfg = DictConfig(settings)
+    unread = {**_of_others_students(settings), **_of_classifiers(cfg), **_of_others_rates(cfg)}
     lines = [
         f"{word}: nothing reads it, as {why}"
-        for word in given
+        for word in words
         for key, why in unread.items()
         if f"{key_of(word).replace('/', '.')}.".startswith(f"{key}.")
     ]
-    return [*lines, *_merged(settings, given)]
+    return [*lines, *_merged(settings, words)]
 
 
 def _of_others_students(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -41,21 +41,21 @@ def _of_others_students(settings: Mapping[str, Any]) -> dict[str, str]:
     return {f"distill.{name}": f"method={method['name']} has its own, method.{name}" for name in own}
 
 
-def _of_classifiers(settings: Mapping[str, Any]) -> dict[str, str]:
+def _of_classifiers(cfg: DictConfig) -> dict[str, str]:
     """Keys of classifiers' training, where no client trains one."""
-    if "classifier" in kinds(DictConfig(settings)):
+    if "classifier" in kinds(cfg):
         return {}
     return {f"clients.{name}": "all clients train conditional VAEs, by clients.cvae" for name in OF_CLASSIFIERS}
 
 
-def _of_others_rates(settings: Mapping[str, Any]) -> dict[str, str]:
+def _of_others_rates(cfg: DictConfig) -> dict[str, str]:
     """Learning rates of architectures that no client has."""
-    rates = settings["clients"]["lr_of"] or {}
-    own = {node.name for node in client_nodes(DictConfig(settings))} if rates else set()
+    rates = cfg.clients.lr_of or {}
+    own = {node.name for node in client_nodes(cfg)} if rates else set()
     return {f"clients.lr_of.{name}": f"no client trains {name}" for name in rates if name not in own}
 
 
-def _merged(settings: Mapping[str, Any], words: Iterable[str]) -> Iterator[str]:
+def _merged(settings: Mapping[str, Any], words: Sequence[str]) -> Iterator[str]:
     """Shares of kinds that stand beside those of the chosen files, where a command may mean them to be all."""
     there = settings["clients"]["kinds"]
     for word in words:
