@@ -51,22 +51,16 @@ def from_overrides(*overrides: str) -> "tuple[Callable[[], Experiment], dict[str
     Raises:
         OneshotError: the overrides cannot be composed, or choose what a file of the user's own is called too.
     """
-    from oneshot_fl.config.compose import method_of, with_hydras, without_hydras
-    from oneshot_fl.config.explain import explain
+    from oneshot_fl.config.compose import method_of, without_hydras
+    from oneshot_fl.config.explain import whole_of
     from oneshot_fl.config.record import choices
-    from oneshot_fl.config.shadowed import check_read
     from oneshot_fl.config.single import left_out
     from oneshot_fl.config.words import check_no_hydras, check_words
-    from oneshot_fl.errors import OneshotError
     from oneshot_fl.process import say
 
     check_words(overrides)
     check_no_hydras(overrides)
-    try:
-        whole = with_hydras(*overrides)
-    except Exception as error:  # Hydra raises many kinds over what it cannot compose
-        raise OneshotError(explain(error, overrides)) from error
-    check_read(whole.hydra)
+    whole = whole_of(overrides)
     if ignored := left_out(whole.hydra):
         say(ignored)
     method, cfg = method_of(whole), without_hydras(whole)

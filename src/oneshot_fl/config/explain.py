@@ -1,4 +1,4 @@
-"""Plain words for the errors of composing a configuration."""
+"""Composing a configuration, with plain words for the errors of that."""
 
 import re
 import shlex
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir
+from oneshot_fl.config.compose import PRIMARY, UNREADABLE, choices, config_dir, with_hydras
 from oneshot_fl.config.keys import OF_OTHERS, all_keys, choices_with, groups
 from oneshot_fl.config.rules import has_no_value
+from oneshot_fl.config.shadowed import check_read
 from oneshot_fl.config.words import folders_beside, key_of, reading, values_of
-from oneshot_fl.errors import did_you_mean
+from oneshot_fl.errors import OneshotError, did_you_mean
 
 TABLES = ("clients.lr_of",)
 """Keys that are null or a table whose entries have names that no file lists."""
@@ -20,6 +22,20 @@ NOTHING = ("attack", "gate", "hearing")
 """Groups of which nothing is chosen (`none`) unless a command, or an experiment, does."""
 OTHERS = {"No trials are completed yet.": "no trial of the search has succeeded; the lines above say why"}
 """What others' errors mean, as Optuna's where it is asked for the best of none."""
+
+
+def whole_of(chosen: Sequence[str], *ours: str) -> DictConfig:
+    """The configuration of what was chosen, by which errors explain themselves, and of what was not; with Hydra's own.
+
+    Raises:
+        OneshotError: it cannot be composed, or a choice is what a file of the user's own is called too.
+    """
+    try:
+        whole: DictConfig = with_hydras(*chosen, *ours)
+    except Exception as error:  # Hydra raises many kinds over what it cannot compose
+        raise OneshotError(explain(error, chosen)) from error
+    check_read(whole.hydra)
+    return whole
 
 
 def explain(error: Exception, arguments: Sequence[str] = ()) -> str:

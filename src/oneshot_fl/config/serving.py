@@ -9,11 +9,10 @@ from omegaconf import DictConfig
 
 from oneshot_fl.config.bind import bind_serving, optional
 from oneshot_fl.config.checks import check, check_settings
-from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, with_hydras, without_hydras
-from oneshot_fl.config.explain import explain
+from oneshot_fl.config.compose import choices, having_chosen, method_of, plain, without_hydras
+from oneshot_fl.config.explain import whole_of
 from oneshot_fl.config.needs import asking, method_needs, no_features, source_needs
 from oneshot_fl.config.rules import target_of
-from oneshot_fl.config.shadowed import check_read
 from oneshot_fl.config.words import check_words, group_of, value_for
 from oneshot_fl.data.dataset import DataSpec
 from oneshot_fl.errors import OneshotError, named_line, one_line
@@ -166,12 +165,8 @@ def _models_of_clients(chosen: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _configuration(chosen: Sequence[str], *ours: str) -> Iterator[DictConfig]:
-    """Composed of what was chosen, by which errors explain themselves, and of what was not; the method is known."""
-    try:
-        whole: DictConfig = with_hydras(*chosen, *ours)
-    except Exception as error:  # Hydra raises many kinds over what it cannot compose
-        raise OneshotError(explain(error, chosen)) from error
-    check_read(whole.hydra)
+    """Inside the block the method of what is composed is known."""
+    whole = whole_of(chosen, *ours)
     with having_chosen(method_of(whole)):
         yield without_hydras(whole)
 
